@@ -7,12 +7,16 @@
 
 extern crate alloc;
 
+mod config;
 mod error_code;
 mod message;
 mod output;
+mod raft;
 mod types;
 
+pub use config::*;
 pub use error_code::*;
 pub use message::*;
 pub use output::*;
+pub use raft::Raft;
 pub use types::*;
