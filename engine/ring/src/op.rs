@@ -1,0 +1,231 @@
+//! Operations in flight: each owns its buffer and its file until the kernel is done with both.
+//!
+//! An [`Op`] is what a slot holds. It turns into a submission entry, and later, with the kernel's
+//! result, into a completion. Nothing here talks to the kernel.
+
+use crate::buffer::AlignedBuf;
+use crate::completion::CompletionKind;
+use crate::waker::WakeState;
+use io_uring::{opcode, squeue, types};
+use std::io;
+use std::mem::size_of;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// Linux moves at most this many bytes in one call (MAX_RW_COUNT for 4 KiB pages).
+const TRANSFER_BYTES_MAX: usize = 0x7fff_f000;
+
+/// An operation and everything that must live until it ends.
+pub(crate) enum Op {
+    Accept {
+        listener: Arc<OwnedFd>,
+    },
+    Connect {
+        socket: Arc<OwnedFd>,
+        address: Box<SockAddr>,
+    },
+    Recv {
+        socket: Arc<OwnedFd>,
+        buf: Vec<u8>,
+    },
+    Send {
+        socket: Arc<OwnedFd>,
+        buf: Vec<u8>,
+        from: usize,
+    },
+    Write {
+        file: Arc<OwnedFd>,
+        position: u64,
+        buf: AlignedBuf,
+        dsync: bool,
+    },
+    Flush {
+        file: Arc<OwnedFd>,
+    },
+    Read {
+        file: Arc<OwnedFd>,
+        position: u64,
+        buf: AlignedBuf,
+    },
+    /// Internal: the read that a wake-up completes.
+    Wake {
+        state: Arc<WakeState>,
+        count: Box<[u8; 8]>,
+    },
+    /// Internal: cancels the operation whose entry carries `key`.
+    Cancel {
+        key: u64,
+    },
+}
+
+impl Op {
+    /// Whether it ends by itself in bounded time, whatever a peer does. Only such operations may be
+    /// counted against the completion queue: waiting for the others to end could last for ever.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Flush { .. } | Op::Read { .. })
+    }
+
+    /// Whether `cancel_all_of` reaches it.
+    pub(crate) fn is_cancellable(&self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            Accept { .. } | Connect { .. } | Recv { .. } | Send { .. }
+        )
+    }
+
+    /// The submission entry. Its pointers lead into heap memory that `self` owns and that does not
+    /// move when `self` does.
+    pub(crate) fn entry(&mut self) -> squeue::Entry {
+        match self {
+            Op::Accept { listener } => {
+                let accept = opcode::AcceptMulti::new(fd(listener));
+                accept.flags(libc::SOCK_CLOEXEC).build()
+            }
+            Op::Connect { socket, address } => {
+                let (start, len) = address.as_raw();
+                opcode::Connect::new(fd(socket), start, len).build()
+            }
+            Op::Recv { socket, buf } => {
+                let spare = buf.spare_capacity_mut();
+                let len = transfer_len(spare.len());
+                opcode::Recv::new(fd(socket), spare.as_mut_ptr().cast(), len).build()
+            }
+            Op::Send { socket, buf, from } => {
+                let rest = &buf[*from..];
+                let send = opcode::Send::new(fd(socket), rest.as_ptr(), transfer_len(rest.len()));
+                send.flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL).build()
+            }
+            Op::Write {
+                file,
+                position,
+                buf,
+                dsync,
+            } => {
+                let write = opcode::Write::new(fd(file), buf.as_ptr(), transfer_len(buf.len()));
+                let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
+                write.offset(*position).rw_flags(flags).build()
+            }
+            Op::Flush { file } => opcode::Fsync::new(fd(file))
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+            Op::Read {
+                file,
+                position,
+                buf,
+            } => {
+                let len = transfer_len(buf.len());
+                opcode::Read::new(fd(file), buf.as_mut_ptr(), len)
+                    .offset(*position)
+                    .build()
+            }
+            Op::Wake { state, count } => {
+                let fd = types::Fd(state.raw_fd());
+                opcode::Read::new(fd, count.as_mut_ptr(), 8).build()
+            }
+            Op::Cancel { key } => opcode::AsyncCancel::new(*key).build(),
+        }
+    }
+
+    /// The end of the operation as its caller hears it. `result` is the kernel's: a count or a
+    /// negated errno. None for internal operations.
+    pub(crate) fn finish(self, result: i32) -> Option<CompletionKind> {
+        Some(match self {
+            Op::Accept { .. } => CompletionKind::AcceptEnded {
+                error: count(result).err(),
+            },
+            Op::Connect { .. } => CompletionKind::Connected(count(result).map(drop)),
+            Op::Recv { mut buf, .. } => {
+                let result = count(result);
+                advance(&mut buf, *result.as_ref().unwrap_or(&0));
+                CompletionKind::Received { buf, result }
+            }
+            Op::Send { buf, .. } => CompletionKind::Sent {
+                buf,
+                result: count(result),
+            },
+            Op::Write { buf, .. } => CompletionKind::Wrote {
+                buf,
+                result: count(result),
+            },
+            Op::Flush { .. } => CompletionKind::Flushed(count(result).map(drop)),
+            Op::Read { buf, .. } => CompletionKind::Read {
+                buf,
+                result: count(result),
+            },
+            Op::Wake { .. } | Op::Cancel { .. } => return None,
+        })
+    }
+}
+
+/// The socket that a successful accept returned.
+pub(crate) fn accepted(result: i32) -> OwnedFd {
+    assert!(result >= 0, "not a descriptor: {result}");
+    // SAFETY: the kernel just opened this descriptor for us and told nobody else.
+    unsafe { OwnedFd::from_raw_fd(result) }
+}
+
+fn fd(fd: &Arc<OwnedFd>) -> types::Fd {
+    types::Fd(fd.as_raw_fd())
+}
+
+fn transfer_len(len: usize) -> u32 {
+    len.min(TRANSFER_BYTES_MAX) as u32
+}
+
+fn count(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+/// Takes in `count` bytes that the kernel wrote behind the end of `buf`.
+fn advance(buf: &mut Vec<u8>, count: usize) {
+    let spare = buf.capacity() - buf.len();
+    assert!(count <= spare, "{count} bytes received into {spare}");
+    let len = buf.len() + count;
+    // SAFETY: within capacity (just checked); the kernel initialised these bytes.
+    unsafe { buf.set_len(len) }
+}
+
+/// A socket address in the kernel's form.
+pub(crate) enum SockAddr {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl SockAddr {
+    pub(crate) fn new(address: SocketAddr) -> Box<SockAddr> {
+        Box::new(match address {
+            SocketAddr::V4(v4) => SockAddr::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(v6) => SockAddr::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            }),
+        })
+    }
+
+    fn as_raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
+        match self {
+            SockAddr::V4(v4) => (
+                (&raw const *v4).cast(),
+                size_of::<libc::sockaddr_in>() as u32,
+            ),
+            SockAddr::V6(v6) => (
+                (&raw const *v6).cast(),
+                size_of::<libc::sockaddr_in6>() as u32,
+            ),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Tests that need to look inside a ring: system calls that fail, and queues that are full.
+
+use super::*;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// A file that is gone when closed.
+fn scratch_file() -> Arc<OwnedFd> {
+    // SAFETY: the name is a NUL-terminated constant.
+    let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0);
+    Arc::new(op::accepted(fd))
+}
+
+fn tiny() -> Ring {
+    Ring::new(&RingConfig { entries: 8 }).unwrap()
+}
+
+fn block(fill: u8) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(4096);
+    buf.fill(fill);
+    buf
+}
+
+fn run(ring: &mut Ring, count: usize) -> Vec<Completion> {
+    let mut out = Vec::new();
+    while out.len() < count {
+        ring.turn(
+            Wait::Until {
+                timeout: Some(Duration::from_secs(10)),
+            },
+            &mut out,
+        )
+        .unwrap();
+    }
+    out
+}
+
+fn contents(file: &Arc<OwnedFd>) -> Vec<u8> {
+    std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap()
+}
+
+#[test]
+fn failed_enter_keeps_the_operation_and_its_buffer() {
+    // An entry that is queued when io_uring_enter fails is executed by a later one. Whoever frees
+    // its buffer on the error lets the kernel write foreign memory to disk.
+    for errno in [
+        libc::EAGAIN,
+        libc::EBUSY,
+        libc::EINTR,
+        libc::ENOMEM,
+        libc::EBADF,
+    ] {
+        let (mut ring, file) = (tiny(), scratch_file());
+        ring.write(&file, 0, block(7), 1, true);
+        ring.fdatasync(&file, 2);
+        ring.enter_faults.push_back(errno);
+        let mut out = Vec::new();
+        let passing = [libc::EAGAIN, libc::EBUSY, libc::EINTR].contains(&errno);
+        let result = ring.turn(Wait::Until { timeout: None }, &mut out);
+        assert_eq!(result.is_ok(), passing, "errno {errno}");
+        assert!(out.is_empty());
+        assert_eq!(Arc::strong_count(&file), 3, "the operations own the file");
+
+        let done = run(&mut ring, 2);
+        assert!(matches!(
+            done[0].kind,
+            CompletionKind::Wrote {
+                result: Ok(4096),
+                ..
+            }
+        ));
+        assert!(matches!(done[1].kind, CompletionKind::Flushed(Ok(()))));
+        assert_eq!(contents(&file), vec![7; 4096]);
+    }
+}
+
+#[test]
+fn every_operation_ends_once_though_every_third_enter_fails() {
+    let (mut ring, file) = (tiny(), scratch_file());
+    let mut seen = [0; 500];
+    for user in 0..500 {
+        ring.write(&file, user * 4096, block(user as u8), user, false);
+    }
+    let mut faults = [libc::EAGAIN, libc::EINTR, libc::EBUSY].into_iter().cycle();
+    let mut out = Vec::new();
+    for turn in 0.. {
+        if turn % 3 == 0 {
+            ring.enter_faults.push_back(faults.next().unwrap());
+        }
+        ring.turn(Wait::Until { timeout: None }, &mut out).unwrap();
+        for done in out.drain(..) {
+            assert!(matches!(
+                done.kind,
+                CompletionKind::Wrote {
+                    result: Ok(4096),
+                    ..
+                }
+            ));
+            seen[done.user as usize] += 1;
+        }
+        if seen.iter().all(|&count| count == 1) {
+            break;
+        }
+    }
+    let bytes = contents(&file);
+    assert!(
+        bytes
+            .chunks(4096)
+            .enumerate()
+            .all(|(at, block)| block == [at as u8; 4096])
+    );
+}
+
+#[test]
+fn chain_is_never_cut_by_a_full_submission_queue() {
+    // Seven writes leave room for one entry; the chain of three must go in later, but whole.
+    let (mut ring, file) = (tiny(), scratch_file());
+    for user in 0..7 {
+        ring.write(&file, user * 4096, block(1), user, false);
+    }
+    ring.write(&file, 0, block(2), 10, true);
+    ring.write(&file, 4096, block(2), 11, true);
+    ring.fdatasync(&file, 12);
+    assert!(ring.fill_submission_queue(), "more waits than fits");
+    assert_eq!(ring.uring.submission().len(), 7);
+    assert_eq!(ring.backlog.len(), 3);
+    assert_eq!(run(&mut ring, 10).len(), 10);
+}
+
+#[test]
+fn broken_chain_flushes_nothing() {
+    let mut ring = tiny();
+    let file = scratch_file();
+    let read_only = Arc::new(OwnedFd::from(File::open("/proc/self/exe").unwrap()));
+    ring.write(&read_only, 0, block(1), 1, true);
+    ring.write(&file, 0, block(2), 2, true);
+    ring.fdatasync(&file, 3);
+    let mut done = run(&mut ring, 3);
+    done.sort_by_key(|done| done.user);
+    let errno = |kind: &CompletionKind| match kind {
+        CompletionKind::Wrote {
+            result: Err(error), ..
+        } => error.raw_os_error(),
+        CompletionKind::Flushed(Err(error)) => error.raw_os_error(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(errno(&done[0].kind), Some(libc::EBADF));
+    assert_eq!(errno(&done[1].kind), Some(libc::ECANCELED));
+    assert_eq!(errno(&done[2].kind), Some(libc::ECANCELED));
+    assert!(contents(&file).is_empty());
+}
+
+#[test]
+fn disk_operations_never_exceed_the_completion_queue() {
+    let (mut ring, file) = (tiny(), scratch_file());
+    for user in 0..200 {
+        ring.write(&file, user * 4096, block(1), user, true);
+        ring.fdatasync(&file, user);
+    }
+    let mut out = Vec::new();
+    while out.len() < 400 {
+        ring.turn(Wait::Until { timeout: None }, &mut out).unwrap();
+        assert!(ring.bounded_in_flight <= ring.bounded_max);
+        let waiting = ring.backlog.len() + ring.bounded_in_flight;
+        assert_eq!(waiting + out.len(), 400, "each operation is in one place");
+    }
+    assert_eq!(ring.counters().overflows, 0);
+    assert_eq!(ring.bounded_in_flight, 0);
+}
+
+#[test]
+#[should_panic(expected = "waits for its last operation")]
+fn turn_refuses_half_a_chain() {
+    let mut ring = tiny();
+    ring.write(&scratch_file(), 0, block(1), 1, true);
+    let _ = ring.turn(Wait::No, &mut Vec::new());
+}
+
+#[test]
+fn cancelling_what_was_not_submitted_gives_the_buffer_back() {
+    let (mut ring, file) = (tiny(), scratch_file());
+    ring.recv(&file, Vec::with_capacity(10), 5);
+    ring.write(&file, 0, block(1), 5, false);
+    ring.cancel_all_of(5);
+    let done = run(&mut ring, 2);
+    match &done[0].kind {
+        CompletionKind::Received {
+            buf,
+            result: Err(error),
+        } => {
+            assert_eq!((buf.capacity(), buf.len()), (10, 0));
+            assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(
+        done[1].kind,
+        CompletionKind::Wrote {
+            result: Ok(4096),
+            ..
+        }
+    ));
+}
