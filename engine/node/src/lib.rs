@@ -1,1 +1,5 @@
 //! (to come)
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod properties;
