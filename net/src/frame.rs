@@ -1,0 +1,144 @@
+//! Step 1 of 5 of the append path, first half: bytes of a stream become frames.
+//!
+//! A frame is an int32 length and that many bytes. Both sides of a connection use this. Memory for
+//! a large frame is reserved as its bytes arrive, never because its length was announced.
+//! Next: `connection`.
+
+use crate::wire::Writer;
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Size of the length before each frame, in bytes.
+pub const LENGTH_SIZE: usize = 4;
+
+/// Default bound for a frame: a batch of 8 MiB and what goes around it.
+pub const FRAME_BYTES_MAX: usize = 9 << 20;
+
+/// Size of the first reservation for received bytes. Small requests share it.
+const INPUT_BYTES_MIN: usize = 16 << 10;
+
+/// A stream that cannot be cut into frames. There is no way to go on with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// A length below zero.
+    #[error("frame length {length}")]
+    Negative {
+        /// The length.
+        length: i32,
+    },
+    /// A length above the bound.
+    #[error("a frame of {length} bytes, at most {bytes_max} are allowed")]
+    TooLarge {
+        /// The length.
+        length: usize,
+        /// The bound.
+        bytes_max: usize,
+    },
+}
+
+/// Received bytes that are not a whole frame yet.
+#[derive(Debug)]
+pub struct FrameReader {
+    input: BytesMut,
+    frame_bytes_max: usize,
+}
+
+impl FrameReader {
+    /// An empty one. Frames above `frame_bytes_max`, their length not counted, are refused.
+    #[must_use]
+    pub fn new(frame_bytes_max: usize) -> Self {
+        Self {
+            input: BytesMut::new(),
+            frame_bytes_max,
+        }
+    }
+
+    /// Takes in bytes of the stream.
+    pub fn received(&mut self, bytes: &[u8]) {
+        self.make_room(bytes.len());
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, without its length.
+    ///
+    /// # Errors
+    /// As soon as a wrong length is there; the stream is lost then.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+        let Some(length) = self.announced()? else {
+            return Ok(None);
+        };
+        if self.input.len() < LENGTH_SIZE + length {
+            return Ok(None);
+        }
+        self.input.advance(LENGTH_SIZE);
+        Ok(Some(self.input.split_to(length).freeze()))
+    }
+
+    /// Bytes received and not handed out.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.input.len()
+    }
+
+    /// Whether the stream stands between two frames.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    /// Length of the frame that has begun.
+    fn announced(&self) -> Result<Option<usize>, FrameError> {
+        let Some(length) = self.input.first_chunk::<LENGTH_SIZE>() else {
+            return Ok(None);
+        };
+        let length = i32::from_be_bytes(*length);
+        let Ok(length_bytes) = usize::try_from(length) else {
+            return Err(FrameError::Negative { length });
+        };
+        let bytes_max = self.frame_bytes_max;
+        if length_bytes > bytes_max {
+            return Err(FrameError::TooLarge {
+                length: length_bytes,
+                bytes_max,
+            });
+        }
+        Ok(Some(length_bytes))
+    }
+
+    /// Reserves for `arriving` bytes. While a frame grows its room is doubled, but not beyond its
+    /// end: what is reserved stays within twice of what was received.
+    fn make_room(&mut self, arriving: usize) {
+        let free = self.input.capacity() - self.input.len();
+        if arriving <= free {
+            return;
+        }
+        let needed = self.input.len() + arriving;
+        let frame_end = match self.announced() {
+            Ok(Some(length)) => LENGTH_SIZE + length,
+            _ => 0,
+        };
+        let target = frame_end.min(2 * needed).max(needed).max(INPUT_BYTES_MIN);
+        self.input.reserve(target - self.input.len());
+    }
+}
+
+/// Appends a frame: `write` writes what stands in it.
+///
+/// # Errors
+/// Those of `write`; nothing was appended then.
+///
+/// # Panics
+/// If the frame is larger than 2^31 - 1 bytes: what is written is bounded long before.
+pub fn write_frame<E>(
+    out: &mut Writer,
+    write: impl FnOnce(&mut Writer) -> Result<(), E>,
+) -> Result<(), E> {
+    let start = out.len();
+    out.int32(0);
+    if let Err(error) = write(out) {
+        out.truncate(start);
+        return Err(error);
+    }
+    let length = out.len() - start - LENGTH_SIZE;
+    out.int32_at(start, i32::try_from(length).expect("frames are bounded"));
+    Ok(())
+}
