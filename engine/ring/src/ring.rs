@@ -18,26 +18,20 @@
 //!   next turn submits them.
 
 use crate::buffer::AlignedBuf;
-use crate::completion::{Completion, CompletionKind};
-use crate::op::{self, Op, SockAddr};
+use crate::completion::Completion;
+use crate::op::{Op, SockAddr};
 use crate::setup::{self, RingConfig, RingError};
 use crate::slots::{Key, Slots};
 use crate::waker::{WakeState, Waker};
-use io_uring::{EnterFlags, IoUring, cqueue, squeue, types};
+use io_uring::IoUring;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use std::{hint, io, mem};
+use std::time::Duration;
 
-/// Looks at the queues between two looks at the clock while spinning; a look at the clock costs
-/// about 20 ns.
-const SPINS_PER_CLOCK: u32 = 16;
-
-/// How long dropping a ring waits for the kernel to give buffers back before it leaks them.
-const DROP_WAIT: Duration = Duration::from_secs(2);
+mod turn;
 
 /// How a turn waits when nothing has ended yet.
 #[derive(Clone, Copy, Debug)]
@@ -298,32 +292,6 @@ impl Ring {
         self.counters
     }
 
-    /// Submits all that was pushed, waits as `wait` says unless something ended already, and
-    /// appends what ended to `out`. May return early with nothing, and does so after a signal or a
-    /// wake-up: whatever was handed over before [`Waker::wake`] is visible after a waiting turn.
-    ///
-    /// # Errors
-    /// The kernel refuses the ring itself (EBADF, EPERM, ...): no operation is lost by that, but
-    /// nothing more can be expected of this ring. Passing failures are retried by the next turn.
-    /// # Panics
-    /// If the last operation pushed was linked to a next one that never came.
-    pub fn turn(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
-        assert_eq!(self.open_chain, 0, "a chain waits for its last operation");
-        let idle = self.ready.is_empty();
-        out.append(&mut self.ready);
-        self.arm_wake();
-        self.submit_all_but_last_batch()?;
-        match wait {
-            Wait::Until { timeout } if idle && self.nothing_ended() => self.sleep(timeout)?,
-            Wait::Spin { for_, timeout } if idle && self.nothing_ended() => {
-                self.spin_then_sleep(for_, timeout)?;
-            }
-            _ => self.enter_if_useful()?,
-        }
-        self.collect(out);
-        Ok(())
-    }
-
     fn push(&mut self, op: Op, user: u64, link: bool) {
         let key = self.slots.insert(op, user);
         self.backlog.push_back(Pending { key, link });
@@ -337,274 +305,7 @@ impl Ring {
             self.open_chain = 0;
         }
     }
-
-    fn arm_wake(&mut self) {
-        if !mem::replace(&mut self.wake_armed, true) {
-            let op = Op::Wake {
-                state: self.wake.clone(),
-                count: Box::new([0; 8]),
-            };
-            let key = self.slots.insert(op, 0);
-            self.urgent.push_back(key);
-        }
-    }
-
-    /// Fills the submission queue, as often as it takes; the last filling is left to the enter that
-    /// also waits.
-    fn submit_all_but_last_batch(&mut self) -> io::Result<()> {
-        while self.fill_submission_queue() {
-            let before = self.counters.submissions;
-            self.enter(0, None)?;
-            if self.counters.submissions == before {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves as many whole chains as fit. True: more would go in, were the queue empty.
-    fn fill_submission_queue(&mut self) -> bool {
-        while let Some(&key) = self.urgent.front() {
-            if self.submission_room() == 0 {
-                return true;
-            }
-            self.urgent.pop_front();
-            self.put_in_submission_queue(key, false);
-        }
-        while !self.backlog.is_empty() {
-            let (len, bounded) = self.measure_next_chain();
-            if self.bounded_in_flight + bounded > self.bounded_max {
-                return false;
-            }
-            if self.submission_room() < len {
-                return true;
-            }
-            for _ in 0..len {
-                let pending = self.backlog.pop_front().expect("measured above");
-                self.put_in_submission_queue(pending.key, pending.link);
-            }
-        }
-        false
-    }
-
-    /// Length of the chain at the front of the backlog, and how many of it end by themselves.
-    fn measure_next_chain(&mut self) -> (usize, usize) {
-        let mut bounded = 0;
-        for (index, pending) in self.backlog.iter().enumerate() {
-            bounded += usize::from(self.slots.get_mut(pending.key).op.ends_by_itself());
-            if !pending.link {
-                return (index + 1, bounded);
-            }
-        }
-        unreachable!("turn() asserts that no chain is open");
-    }
-
-    fn submission_room(&mut self) -> usize {
-        let queue = self.uring.submission();
-        queue.capacity() - queue.len()
-    }
-
-    fn put_in_submission_queue(&mut self, key: Key, link: bool) {
-        let slot = self.slots.get_mut(key);
-        slot.submitted = true;
-        self.in_flight += 1;
-        self.bounded_in_flight += usize::from(slot.op.ends_by_itself());
-        let mut entry = slot.op.entry().user_data(key.to_user_data());
-        if link {
-            entry = entry.flags(squeue::Flags::IO_LINK);
-        }
-        // SAFETY: the entry's file, buffer and address belong to the operation in its slot, which
-        // stays there until the completion with this key is collected (`Drop` waits or leaks).
-        let pushed = unsafe { self.uring.submission().push(&entry) };
-        pushed.expect("the room was checked");
-    }
-
-    /// Whether a wait would be for something that is not there yet.
-    fn nothing_ended(&mut self) -> bool {
-        self.uring.completion().is_empty()
-    }
-
-    /// Whether entering the kernel would bring completions without waiting.
-    fn kernel_has_more(&mut self) -> bool {
-        let queue = self.uring.submission();
-        queue.taskrun() || queue.cq_overflow()
-    }
-
-    fn enter_if_useful(&mut self) -> io::Result<()> {
-        let something_to_submit = !self.uring.submission().is_empty();
-        if something_to_submit || self.kernel_has_more() {
-            self.enter(0, None)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let result = if self.wake.prepare_to_sleep() {
-            self.enter(1, timeout)
-        } else {
-            self.enter_if_useful()
-        };
-        self.counters.wakes += u64::from(self.wake.awake());
-        result
-    }
-
-    fn spin_then_sleep(&mut self, for_: Duration, timeout: Option<Duration>) -> io::Result<()> {
-        self.enter_if_useful()?;
-        if self.spin(for_) {
-            self.sleep(timeout)
-        } else {
-            self.enter_if_useful()
-        }
-    }
-
-    /// Watches the queues. True: the time is over, or somebody woke us; `sleep` sorts that out.
-    #[allow(clippy::disallowed_methods)] // the spin measures itself
-    fn spin(&mut self, for_: Duration) -> bool {
-        let start = Instant::now();
-        loop {
-            for _ in 0..SPINS_PER_CLOCK {
-                if !self.nothing_ended() || self.kernel_has_more() {
-                    return false;
-                }
-                if self.wake.is_notified() {
-                    return true;
-                }
-                hint::spin_loop();
-            }
-            if start.elapsed() >= for_ {
-                return true;
-            }
-        }
-    }
-
-    /// One io_uring_enter: submits what is in the queue and waits for `want` completions.
-    fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
-        self.counters.enters += 1;
-        self.counters.overflows += u64::from(self.uring.submission().cq_overflow());
-        match self.enter_kernel(want, timeout) {
-            Ok(submitted) => {
-                self.counters.submissions += submitted as u64;
-                Ok(())
-            }
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME | libc::EINTR) => Ok(()),
-                Some(libc::EAGAIN | libc::EBUSY) => {
-                    self.counters.retries += 1;
-                    Ok(())
-                }
-                _ => Err(error),
-            },
-        }
-    }
-
-    fn enter_kernel(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<usize> {
-        #[cfg(test)]
-        if let Some(errno) = self.enter_faults.pop_front() {
-            return Err(io::Error::from_raw_os_error(errno));
-        }
-        let to_submit = self.uring.submission().len() as u32;
-        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-        let timespec = timeout.map(types::Timespec::from);
-        let mut args = types::SubmitArgs::new();
-        if let Some(timespec) = &timespec {
-            args = args.timespec(timespec);
-        }
-        // SAFETY: EXT_ARG asks for exactly this argument type; it and the time it points to live
-        // through the call. What the entries point to is kept by their slots.
-        unsafe {
-            self.uring
-                .submitter()
-                .enter(to_submit, want, flags.bits(), Some(&args))
-        }
-    }
-
-    fn collect(&mut self, out: &mut Vec<Completion>) {
-        while let Some(entry) = self.next_completion() {
-            self.counters.completions += 1;
-            self.complete(&entry, out);
-        }
-    }
-
-    fn next_completion(&mut self) -> Option<cqueue::Entry> {
-        self.uring.completion().next()
-    }
-
-    fn complete(&mut self, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
-        let key = Key::from_user_data(entry.user_data());
-        let slot = self.slots.get_mut(key);
-        let user = slot.user;
-        assert!(
-            slot.submitted,
-            "an operation ended that was never submitted"
-        );
-        if matches!(slot.op, Op::Accept { .. }) && entry.result() >= 0 {
-            let kind = CompletionKind::Accepted {
-                socket: op::accepted(entry.result()),
-            };
-            out.push(Completion { user, kind });
-        }
-        if cqueue::more(entry.flags()) {
-            return;
-        }
-        let op = self.slots.remove(key).op;
-        self.in_flight -= 1;
-        self.bounded_in_flight -= usize::from(op.ends_by_itself());
-        if matches!(op, Op::Wake { .. }) {
-            self.wake_armed = false;
-        }
-        if let Some(kind) = op.finish(entry.result()) {
-            out.push(Completion { user, kind });
-        }
-    }
-
-    /// Entries that an enter has failed to submit: the kernel does not know them.
-    fn unsubmitted(&mut self) -> usize {
-        self.uring.submission().len()
-    }
-
-    /// Cancels everything and collects completions until the kernel holds nothing, or time is up.
-    #[allow(clippy::disallowed_methods)] // bounds the wait
-    fn wait_for_kernel(&mut self) -> io::Result<()> {
-        let end = Instant::now() + DROP_WAIT;
-        let timeout = types::Timespec::from(DROP_WAIT);
-        let everything = types::CancelBuilder::any();
-        // Fails with ENOENT or ETIME if there is nothing to cancel or it takes too long.
-        let _ = self
-            .uring
-            .submitter()
-            .register_sync_cancel(Some(timeout), everything);
-        let mut dropped = Vec::new();
-        self.collect(&mut dropped);
-        while self.in_flight > self.unsubmitted() && Instant::now() < end {
-            let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-            let timeout = types::Timespec::from(end.saturating_duration_since(Instant::now()));
-            let args = types::SubmitArgs::new().timespec(&timeout);
-            // SAFETY: as in `enter_kernel`; submits nothing.
-            let result = unsafe {
-                self.uring
-                    .submitter()
-                    .enter(0, 1, flags.bits(), Some(&args))
-            };
-            match result {
-                Err(error) if error.raw_os_error() != Some(libc::EINTR) => return Err(error),
-                _ => self.collect(&mut dropped),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        let _ = self.wait_for_kernel();
-        if self.in_flight > self.unsubmitted() {
-            // The kernel may still write into these buffers: better lost than reused.
-            mem::forget(mem::take(&mut self.slots));
-        }
-    }
 }
 
 #[cfg(test)]
-#[path = "ring_tests.rs"]
 mod tests;

@@ -85,12 +85,17 @@ impl WakeState {
         self.word.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == ASLEEP
+    }
+
     /// A look without consequences, for a loop that spins.
     pub(crate) fn is_notified(&self) -> bool {
         self.word.load(Ordering::Relaxed) == NOTIFIED
     }
 
-    fn signal(&self) {
+    pub(crate) fn signal(&self) {
         // A write of 1 fails only if 2^64 - 2 of them were never read; the loop is awake then.
         let _ = (&self.eventfd).write_all(&1u64.to_ne_bytes());
     }

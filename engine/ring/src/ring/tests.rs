@@ -1,6 +1,8 @@
 //! Tests that need to look inside a ring: system calls that fail, and queues that are full.
 
 use super::*;
+use crate::completion::CompletionKind;
+use crate::op;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -167,6 +169,59 @@ fn disk_operations_never_exceed_the_completion_queue() {
     }
     assert_eq!(ring.counters().overflows, 0);
     assert_eq!(ring.bounded_in_flight, 0);
+}
+
+#[test]
+fn late_write_of_an_old_wake_up_does_not_swallow_the_next() {
+    // A waker found the loop asleep and was held up before its write; the loop woke for another
+    // reason. The write then completes the standing read while the loop is awake, and a loop that
+    // sleeps without a new read can't be woken.
+    let mut ring = tiny();
+    let mut out = Vec::new();
+    ring.turn(Wait::No, &mut out).unwrap();
+    ring.wake.signal();
+    ring.enter(0, None).unwrap();
+    assert!(
+        !ring.uring.completion().is_empty(),
+        "the late write ended the read"
+    );
+
+    let (state, waker) = (ring.wake.clone(), ring.waker());
+    let other = std::thread::spawn(move || {
+        while !state.is_asleep() {
+            std::hint::spin_loop();
+        }
+        waker.wake();
+    });
+    ring.turn(
+        Wait::Until {
+            timeout: Some(Duration::from_secs(5)),
+        },
+        &mut out,
+    )
+    .unwrap();
+    assert_eq!(ring.counters().wakes, 1);
+    assert!(ring.counters().completions >= 2, "the wait timed out");
+    other.join().unwrap();
+}
+
+#[test]
+fn completions_beyond_the_queue_are_fetched_from_the_kernel() {
+    // Receiving from a file fails at once: 200 completions for 32 places before we look.
+    let (mut ring, file) = (tiny(), scratch_file());
+    for user in 0..200 {
+        ring.recv(&file, Vec::with_capacity(1), user);
+    }
+    while ring.fill_submission_queue() {
+        ring.enter(0, None).unwrap();
+    }
+    let mut users: Vec<_> = run(&mut ring, 200).iter().map(|done| done.user).collect();
+    users.sort_unstable();
+    assert!(users.into_iter().eq(0..200));
+    assert!(
+        ring.counters().overflows > 0,
+        "the test did not reach the overflow list"
+    );
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! What the tests of the ring share.
+
+#![allow(dead_code)] // each test file uses some of it
+
+use quorate_ring::{Completion, Ring, RingConfig, Wait};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longer than any wait of a test that passes.
+pub const PATIENCE: Wait = Wait::Until {
+    timeout: Some(Duration::from_secs(20)),
+};
+
+pub fn ring(entries: u32) -> Ring {
+    Ring::new(&RingConfig { entries }).unwrap()
+}
+
+pub fn shared(fd: impl Into<OwnedFd>) -> Arc<OwnedFd> {
+    Arc::new(fd.into())
+}
+
+/// Turns until `count` completions are there.
+pub fn run(ring: &mut Ring, count: usize) -> Vec<Completion> {
+    let mut out = Vec::new();
+    for _ in 0..100_000 {
+        if out.len() >= count {
+            return out;
+        }
+        ring.turn(PATIENCE, &mut out).unwrap();
+    }
+    panic!("{} of {count} completions came", out.len());
+}
+
+/// Small, fast and seeded: the same numbers at each run (xorshift).
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}

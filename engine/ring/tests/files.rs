@@ -1,0 +1,156 @@
+//! The ring against plain system calls: the same operations give the same file.
+
+mod common;
+
+use common::{Numbers, ring, run, shared};
+use quorate_ring::{AlignedBuf, Completion, CompletionKind, Ring};
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+const BLOCK: u64 = 4096;
+const FILE_BLOCKS: u64 = 64;
+
+fn open_direct(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(true);
+    options.custom_flags(libc::O_DIRECT).open(path).unwrap()
+}
+
+/// A directory on a real disk: the build's own, since /tmp may be a tmpfs.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// One of the operations that both sides carry out.
+struct Write {
+    position: u64,
+    len: usize,
+    fill: u8,
+    kind: u64,
+}
+
+impl Write {
+    fn random(numbers: &mut Numbers, block: u64) -> Write {
+        let blocks_max = (FILE_BLOCKS - block).min(4);
+        Write {
+            position: block * BLOCK,
+            len: ((1 + numbers.below(blocks_max)) * BLOCK) as usize,
+            fill: numbers.below(255) as u8 + 1,
+            kind: numbers.below(3),
+        }
+    }
+
+    fn push(&self, ring: &mut Ring, file: &Arc<OwnedFd>) -> usize {
+        let mut buf = AlignedBuf::zeroed(self.len);
+        buf.fill(self.fill);
+        match self.kind {
+            0 => ring.write(file, self.position, buf, 0, false),
+            1 => ring.write_dsync(file, self.position, buf, 0, false),
+            _ => {
+                ring.write(file, self.position, buf, 0, true);
+                ring.fdatasync(file, 0);
+                return 2;
+            }
+        }
+        1
+    }
+}
+
+fn assert_succeeded(done: &Completion) {
+    match &done.kind {
+        CompletionKind::Wrote { buf, result } => assert_eq!(*result.as_ref().unwrap(), buf.len()),
+        CompletionKind::Flushed(result) => assert!(result.is_ok()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn random_writes_give_the_file_that_pwrite_gives() {
+    let dir = scratch();
+    let by_ring = shared(open_direct(&dir.path().join("ring")));
+    let by_calls = open_direct(&dir.path().join("calls"));
+    let (mut ring, mut numbers) = (ring(8), Numbers(2026));
+    for _round in 0..40 {
+        // Writes of one round may run in any order, so they do not overlap: each has its 4 blocks.
+        let mut pushed = 0;
+        for group in 0..FILE_BLOCKS / 4 {
+            let write = Write::random(&mut numbers, group * 4);
+            pushed += write.push(&mut ring, &by_ring);
+            let mut buf = AlignedBuf::zeroed(write.len);
+            buf.fill(write.fill);
+            by_calls.write_all_at(&buf, write.position).unwrap();
+        }
+        run(&mut ring, pushed).iter().for_each(assert_succeeded);
+    }
+    let read = |name| std::fs::read(dir.path().join(name)).unwrap();
+    assert!(read("ring") == read("calls"));
+}
+
+#[test]
+fn reads_return_what_was_written_and_end_at_the_end() {
+    let dir = scratch();
+    let path = dir.path().join("file");
+    let bytes: Vec<u8> = (0..3 * BLOCK).map(|at| ((at * 31) >> 3) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)
+        .unwrap();
+    let (mut ring, file) = (ring(8), shared(file));
+    for (position, len, got) in [(0, 4096, 4096), (4096, 8192, 8192), (8192, 8192, 4096)] {
+        ring.read(&file, position, AlignedBuf::zeroed(len), 9);
+        let done = run(&mut ring, 1).remove(0);
+        let CompletionKind::Read { buf, result } = done.kind else {
+            panic!("{:?}", done.kind)
+        };
+        assert_eq!(result.unwrap(), got);
+        assert!(buf[..got] == bytes[position as usize..position as usize + got]);
+    }
+    ring.read(&file, 3 * BLOCK, AlignedBuf::zeroed(4096), 9);
+    let done = run(&mut ring, 1).remove(0);
+    assert!(matches!(
+        done.kind,
+        CompletionKind::Read { result: Ok(0), .. }
+    ));
+}
+
+#[test]
+fn failed_write_returns_its_buffer_and_its_errno() {
+    let mut ring = ring(8);
+    let full = shared(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let mut buf = AlignedBuf::zeroed(4096);
+    buf.fill(0xdd);
+    ring.write(&full, 0, buf, 3, false);
+    let done = run(&mut ring, 1).remove(0);
+    let CompletionKind::Wrote { buf, result } = done.kind else {
+        panic!("{:?}", done.kind)
+    };
+    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert!(buf.iter().all(|&byte| byte == 0xdd));
+}
+
+#[test]
+fn dropping_the_ring_waits_for_its_writes() {
+    let dir = scratch();
+    let path = dir.path().join("file");
+    let file = shared(open_direct(&path));
+    let mut ring = ring(64);
+    for block in 0..FILE_BLOCKS {
+        let mut buf = AlignedBuf::zeroed(4096);
+        buf.fill(7);
+        ring.write(&file, block * BLOCK, buf, 0, false);
+    }
+    ring.turn(quorate_ring::Wait::No, &mut Vec::new()).unwrap();
+    drop(ring);
+    assert_eq!(Arc::strong_count(&file), 1, "nothing was leaked");
+    assert!(
+        std::fs::read(&path)
+            .unwrap()
+            .iter()
+            .all(|&byte| byte == 0 || byte == 7)
+    );
+}
