@@ -39,10 +39,8 @@ fn install_filter(number: libc::c_long, errno: i32) {
         filter: program.as_mut_ptr(),
     };
     // SAFETY: takes no pointers.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
-        0
-    );
+    let result = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(result, 0);
     // SAFETY: the filter and its program live through the call, which copies them.
     let result = unsafe {
         libc::prctl(
