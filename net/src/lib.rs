@@ -7,10 +7,12 @@
 pub mod apis;
 pub mod connection;
 pub mod frame;
+pub mod outbound;
 
 pub mod wire;
 
 pub use apis::{ApiRequest, ApiResponse, ListenerKind};
 pub use connection::{Connection, ConnectionError, Inbound, Limits, Slot};
 
+pub use outbound::{Outbound, OutboundError, UnsupportedVersion};
 pub use wire::{ApiKey, DecodeError, EncodeError, Reader, RequestHeader, Uuid, Writer};

@@ -30,10 +30,9 @@ impl Writer {
     /// Goes on behind what stands in `bytes`.
     #[must_use]
     pub fn appending_to(bytes: Vec<u8>) -> Self {
-        Self {
-            bytes,
-            ..Self::default()
-        }
+        let mut writer = Self::new();
+        writer.bytes = bytes;
+        writer
     }
 
     /// What was written.
