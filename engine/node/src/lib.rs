@@ -2,4 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod format;
+pub mod meta_properties;
 pub mod properties;

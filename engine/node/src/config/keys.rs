@@ -168,7 +168,7 @@ keys! {
     CORES = "quorate.cores", Kind::OneOf(&["auto", "fused", "split"]), Value("auto"),
         "Whether raft loop and log writer share a thread (fused) or have one each (split). auto: split with at least four CPUs.";
     WAIT = "quorate.wait", Kind::OneOf(&["auto", "block", "adaptive"]), Value("auto"),
-        "How a loop waits for work: block sleeps in the kernel at once, adaptive looks around for up to 50 us first. auto: adaptive if cores is split, else block.";
+        "How a loop waits for work: block sleeps in the kernel at once, adaptive looks around for some 30 us first. auto: adaptive for split loops on at least four CPUs, else block.";
     PIN_CPUS = "quorate.pin.cpus", Kind::Text("CPU numbers, separated by commas, none twice"), Derived("no pinning"),
         "CPUs for the raft loop, the log writer (when split) and the client loops, in this order. Loops beyond the list are not pinned.";
     CLIENT_LOOPS = "quorate.client.loops", count(0, 64), Value("0"),
