@@ -38,9 +38,10 @@ impl Default for Limits {
     }
 }
 
-/// The place of an answer among the answers of its connection. Used up by answering.
-#[derive(Debug, PartialEq, Eq, Hash)]
-#[must_use = "a request whose slot is dropped blocks all answers behind it"]
+/// The place of an answer among the answers of its connection. Each is answered or skipped once;
+/// one that is forgotten blocks all answers behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Slot {
     sequence: u64,
     api: ApiKey,
@@ -213,7 +214,7 @@ impl Connection {
     /// Those of `encode`. The connection is lost then: the next `next_request` says so.
     ///
     /// # Panics
-    /// If the slot is not one of this connection.
+    /// If the slot is not one of this connection, or was answered before.
     pub fn respond(
         &mut self,
         slot: Slot,
@@ -257,7 +258,8 @@ impl Connection {
     /// As [`Connection::respond`].
     ///
     /// # Panics
-    /// If the response is one of another API, or the slot not one of this connection.
+    /// If the response is one of another API, the slot not one of this connection, or answered
+    /// before.
     pub fn respond_with(&mut self, slot: Slot, response: &ApiResponse) -> Result<(), EncodeError> {
         assert_eq!(response.api(), slot.api, "answer of another API");
         let version = slot.version;
@@ -267,7 +269,7 @@ impl Connection {
     /// Leaves a request without an answer (Produce with acks=0 has none in the protocol).
     ///
     /// # Panics
-    /// If the slot is not one of this connection.
+    /// If the slot is not one of this connection, or was answered before.
     pub fn skip(&mut self, slot: Slot) {
         let index = self.index_of(&slot);
         self.answers[index] = Answer::Skipped;
@@ -281,7 +283,7 @@ impl Connection {
         let index = index.and_then(|index| usize::try_from(index).ok());
         let pending =
             index.filter(|index| matches!(self.answers.get(*index), Some(Answer::Pending)));
-        pending.expect("the slot is one of this connection")
+        pending.expect("the slot is one of this connection and open")
     }
 
     /// The first answer is out; so are those behind it that are ready.

@@ -4,7 +4,7 @@
 //! keeps several requests in flight and pairs answers with them. It never retries and knows no time.
 
 use crate::apis::{ApiRequest, ApiResponse, ListenerKind};
-use crate::frame::{FrameError, FrameReader, write_frame};
+use crate::frame::{FRAME_BYTES_MAX, FrameError, FrameReader, write_frame};
 use crate::wire::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use crate::wire::{
     ApiKey, DecodeError, EncodeError, Reader, RequestHeader, ResponseHeader, Writer,
@@ -31,6 +31,9 @@ const BUFFER_KEPT_MAX: usize = 256 << 10;
 /// The peer has no version of an API in which a request could be said.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedVersion {
+    /// The peer has not said yet what it speaks; see [`Outbound::is_ready`].
+    #[error("the peer has not said yet which versions it speaks")]
+    NotKnownYet,
     /// No version in common.
     #[error("the peer does not speak {api} in a version known here")]
     Api {
@@ -87,9 +90,6 @@ pub enum OutboundError {
     },
 }
 
-/// An answer, or why its request could not be sent.
-pub type Outcome = Result<ApiResponse, UnsupportedVersion>;
-
 #[derive(Debug)]
 struct InFlight {
     correlation_id: i32,
@@ -103,10 +103,6 @@ pub struct Outbound {
     client_id: String,
     input: FrameReader,
     in_flight: VecDeque<InFlight>,
-    /// Asked for before the peer has said what it speaks.
-    waiting: VecDeque<(i32, ApiRequest)>,
-    /// Held requests that turned out impossible.
-    refused: VecDeque<(i32, UnsupportedVersion)>,
     peer: Option<ApiVersionsResponse>,
     output: Writer,
     spare: Vec<u8>,
@@ -115,19 +111,17 @@ pub struct Outbound {
 impl Outbound {
     /// A new connection. The ApiVersions request is in its output already.
     ///
-    /// `client_id` is the name in every request's header; answers above `frame_bytes_max` end the
+    /// `client_id` is the name in every request's header. Answers above [`FRAME_BYTES_MAX`] end the
     /// connection.
     ///
     /// # Panics
     /// If `client_id` is longer than 32,767 bytes: it is ours.
     #[must_use]
-    pub fn new(client_id: &str, frame_bytes_max: usize) -> Self {
+    pub fn new(client_id: &str) -> Self {
         let mut outbound = Self {
             client_id: client_id.to_owned(),
-            input: FrameReader::new(frame_bytes_max),
+            input: FrameReader::new(FRAME_BYTES_MAX),
             in_flight: VecDeque::new(),
-            waiting: VecDeque::new(),
-            refused: VecDeque::new(),
             peer: None,
             output: Writer::new(),
             spare: Vec::new(),
@@ -142,10 +136,10 @@ impl Outbound {
         self.peer.is_some()
     }
 
-    /// Requests without an answer, those not sent yet included; ApiVersions at the start too.
+    /// Requests without an answer; at the start that is ApiVersions.
     #[must_use]
     pub fn requests_in_flight(&self) -> usize {
-        self.in_flight.len() + self.waiting.len() + self.refused.len()
+        self.in_flight.len()
     }
 
     /// The version in which a request of `api` is sent; `None` as long as it is not known, and if
@@ -175,24 +169,26 @@ impl Outbound {
         self.peer.as_ref()
     }
 
-    /// Sends a request; before the peer has said what it speaks, as soon as it has. The answer
-    /// comes out of [`Outbound::next_response`] under `correlation_id`.
+    /// Sends a request. Its answer comes out of [`Outbound::next_response`] under
+    /// `correlation_id`.
     ///
     /// # Errors
-    /// If it is known already that the peer cannot be asked this. For a held request the same comes
-    /// out of `next_response`.
+    /// If the peer cannot be asked this, or has not said yet what it can be asked.
     pub fn enqueue(
         &mut self,
-        request: impl Into<ApiRequest>,
+        request: &ApiRequest,
         correlation_id: i32,
     ) -> Result<(), UnsupportedVersion> {
-        let request = request.into();
-        if self.is_ready() {
-            self.send(request, correlation_id)
-        } else {
-            self.waiting.push_back((correlation_id, request));
-            Ok(())
+        let api = request.api();
+        if !self.is_ready() {
+            return Err(UnsupportedVersion::NotKnownYet);
         }
+        let version = self
+            .version_of(api)
+            .ok_or(UnsupportedVersion::Api { api })?;
+        let placed = placed_for(request, version);
+        self.send_in(version, placed.as_ref().unwrap_or(request), correlation_id)
+            .map_err(|error| UnsupportedVersion::Content { api, error })
     }
 
     /// Takes in bytes from the socket.
@@ -204,20 +200,14 @@ impl Outbound {
     ///
     /// # Errors
     /// The connection must be closed.
-    pub fn next_response(&mut self) -> Result<Option<(i32, Outcome)>, OutboundError> {
-        loop {
-            if let Some((correlation_id, error)) = self.refused.pop_front() {
-                return Ok(Some((correlation_id, Err(error))));
-            }
-            let Some(frame) = self.input.next_frame()? else {
-                return Ok(None);
-            };
+    pub fn next_response(&mut self) -> Result<Option<(i32, ApiResponse)>, OutboundError> {
+        while let Some(frame) = self.input.next_frame()? {
             if self.is_ready() {
-                let (correlation_id, response) = self.on_response(&frame)?;
-                return Ok(Some((correlation_id, Ok(response))));
+                return self.on_response(&frame).map(Some);
             }
             self.on_versions(&frame)?;
         }
+        Ok(None)
     }
 
     /// Bytes to send, if there are any. Send what was taken before first; give the buffer back to
@@ -246,22 +236,6 @@ impl Outbound {
         };
         let sent = self.send_in(version, &request.into(), NEGOTIATION_ID);
         sent.expect("every version can ask this");
-    }
-
-    fn send(
-        &mut self,
-        mut request: ApiRequest,
-        correlation_id: i32,
-    ) -> Result<(), UnsupportedVersion> {
-        let api = request.api();
-        let version = self
-            .version_of(api)
-            .ok_or(UnsupportedVersion::Api { api })?;
-        if let ApiRequest::Fetch(fetch) = &mut request {
-            fetch.place_replica(version);
-        }
-        self.send_in(version, &request, correlation_id)
-            .map_err(|error| UnsupportedVersion::Content { api, error })
     }
 
     fn send_in(
@@ -316,11 +290,6 @@ impl Outbound {
             return Err(OutboundError::Negotiation { error });
         }
         self.peer = Some(response);
-        for (correlation_id, request) in std::mem::take(&mut self.waiting) {
-            if let Err(error) = self.send(request, correlation_id) {
-                self.refused.push_back((correlation_id, error));
-            }
-        }
         Ok(())
     }
 
@@ -353,6 +322,18 @@ impl InFlight {
             version: self.version,
             error,
         }
+    }
+}
+
+/// A copy with the fetching replica where `version` has it, if it stands elsewhere.
+fn placed_for(request: &ApiRequest, version: i16) -> Option<ApiRequest> {
+    match request {
+        ApiRequest::Fetch(fetch) if !fetch.is_placed_for(version) => {
+            let mut placed = fetch.clone();
+            placed.place_replica(version);
+            Some(placed.into())
+        }
+        _ => None,
     }
 }
 

@@ -24,6 +24,16 @@ impl FetchRequest {
         }
     }
 
+    /// Whether the replica that fetches stands where `version` has it.
+    #[must_use]
+    pub fn is_placed_for(&self, version: i16) -> bool {
+        if version >= 15 {
+            self.replica_id == -1
+        } else {
+            self.replica_state == ReplicaState::default()
+        }
+    }
+
     /// Puts the replica that fetches into the field that `version` has for it.
     pub fn place_replica(&mut self, version: i16) {
         let id = self.fetching_replica();
