@@ -142,3 +142,62 @@ pub fn write_frame<E>(
     out.int32_at(start, i32::try_from(length).expect("frames are bounded"));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announced_length_reserves_nothing_before_its_bytes_arrive() {
+        let mut reader = FrameReader::new(FRAME_BYTES_MAX);
+        let frame = vec![7; FRAME_BYTES_MAX];
+        reader.received(&i32::try_from(frame.len()).unwrap().to_be_bytes());
+        assert_eq!(reader.next_frame(), Ok(None));
+        for chunk in frame.chunks(10_000) {
+            let bound = INPUT_BYTES_MIN.max(2 * (reader.buffered() + chunk.len()));
+            reader.received(chunk);
+            assert!(
+                reader.input.capacity() <= bound,
+                "{} bytes",
+                reader.input.capacity()
+            );
+        }
+        assert_eq!(reader.next_frame(), Ok(Some(Bytes::from(frame))));
+    }
+
+    #[test]
+    fn frames_behind_a_large_one_survive_its_growth() {
+        let mut reader = FrameReader::new(1 << 20);
+        let mut stream = Vec::new();
+        for length in [0_usize, 100_000, 3, 50_000, 1] {
+            stream.extend(i32::try_from(length).unwrap().to_be_bytes());
+            stream.extend(vec![length as u8; length]);
+        }
+        let mut lengths = Vec::new();
+        for chunk in stream.chunks(1234) {
+            reader.received(chunk);
+            while let Some(frame) = reader.next_frame().unwrap() {
+                assert!(frame.iter().all(|byte| *byte == frame.len() as u8));
+                lengths.push(frame.len());
+            }
+        }
+        assert_eq!(lengths, [0, 100_000, 3, 50_000, 1]);
+        assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn frame_that_fails_to_be_written_leaves_no_trace() {
+        let mut out = Writer::new();
+        write_frame(&mut out, |out| -> Result<(), ()> {
+            out.put(b"good");
+            Ok(())
+        })
+        .unwrap();
+        let failed = write_frame(&mut out, |out| {
+            out.put(b"half");
+            Err("broken")
+        });
+        assert_eq!(failed, Err("broken"));
+        assert_eq!(out.as_bytes(), b"\0\0\0\x04good");
+    }
+}

@@ -24,6 +24,9 @@ mod message;
 mod reader;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use api_key::ApiKey;
 pub use common::{BrokerEndpoint, LeaderEndpoint, LeaderIdAndEpoch, NodeEndpoint, Uuid};
 pub use error::{DecodeError, EncodeError};

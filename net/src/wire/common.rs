@@ -98,3 +98,31 @@ message! {
         leader_epoch: Epoch [0 +] [default Epoch(-1)];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_uuid_is_kafkas() {
+        let mut metadata_topic = [0; 16];
+        metadata_topic[15] = 1;
+        let id = Uuid(metadata_topic);
+        assert_eq!(id.to_string(), "AAAAAAAAAAAAAAAAAAAAAQ");
+        assert_eq!("AAAAAAAAAAAAAAAAAAAAAQ".parse(), Ok(id));
+        let directory = "b8tRS7h4TJ2Vt43Dp85v2A";
+        let parsed: Uuid = directory.parse().unwrap();
+        assert_eq!(parsed.0[..4], [0x6f, 0xcb, 0x51, 0x4b]);
+        assert_eq!(parsed.to_string(), directory);
+    }
+
+    #[test]
+    fn other_text_is_no_uuid() {
+        let too_long = "AAAAAAAAAAAAAAAAAAAAAQ==";
+        let bits_beyond_the_end = "AAAAAAAAAAAAAAAAAAAAAB";
+        let wrong_alphabet = "AAAAAAAAAAAAAAAAAAAA+A";
+        for text in ["", "AAAA", too_long, bits_beyond_the_end, wrong_alphabet] {
+            assert_eq!(text.parse::<Uuid>(), Err(UuidError), "{text}");
+        }
+    }
+}

@@ -51,7 +51,7 @@ pub(crate) fn encode_message<M: Message>(
     message.write(out, layout_of::<M>(version), "message")
 }
 
-fn layout_of<M: Message>(version: i16) -> Layout {
+pub(crate) fn layout_of<M: Message>(version: i16) -> Layout {
     Layout {
         version,
         flexible: version >= M::API.flexible_since(),
@@ -255,7 +255,7 @@ macro_rules! struct_parts {
                         layout,
                     );
                     count += u32::from($field);)*
-                    writer.uvarint(count);
+                    writer.tag_count(count);
                     $(if $field && let Some(tag) = Self::properties().$field.tag {
                         writer.tagged(tag, Self::properties().$field.name, |writer| {
                             $crate::wire::field::Field::write(

@@ -131,6 +131,13 @@ impl Writer {
         Ok(())
     }
 
+    /// How many tagged fields follow.
+    pub(crate) fn tag_count(&mut self, count: u32) {
+        let position = self.len();
+        self.uvarint(count);
+        self.mark(position, true);
+    }
+
     /// A tagged field: its tag, the size of what `write` writes, and that.
     pub(crate) fn tagged(
         &mut self,
