@@ -1,26 +1,98 @@
-//! The state machine of one replica.
+//! The state machine of one replica: its state, its inputs, and what follows every input.
+//!
+//! Nothing is decided here: each state, and each kind of message, has its own file.
 
+use crate::candidate::Candidate;
 use crate::config::{
     Appended, Config, EpochStart, LogState, NotLeader, QuorumDescription, RequestFailure,
 };
+use crate::follower::Follower;
+use crate::held::Election;
+use crate::leader::Leader;
+use crate::log_view::LogView;
 use crate::message::{BatchMeta, LeaderInfo, Request, Response};
 use crate::output::{
     ElectionSeq, ElectionState, Generation, Output, Outputs, RequestId, RequestToken, Role,
 };
-use crate::types::{Epoch, Instant, NodeId, Offset, OffsetAndEpoch, VoterSet};
+use crate::prospective::Prospective;
+use crate::requests::RequestManager;
+use crate::resigned::Resigned;
+use crate::rng::Rng;
+use crate::types::{Endpoint, Epoch, Instant, NodeId, Offset, OffsetAndEpoch, Peer, VoterSet};
+use crate::unattached::Unattached;
+use alloc::vec::Vec;
+
+/// Epochs from here on are refused: an election must be able to raise the epoch, and on the wire it
+/// is an int32. A peer that sends one is wrong or hostile, for nobody gets there by elections.
+pub(crate) const EPOCH_LIMIT: Epoch = Epoch(i32::MAX - 1);
+
+/// What a replica is, and what it has only while it is that.
+#[derive(Debug)]
+pub(crate) enum State {
+    Unattached(Unattached),
+    Prospective(Prospective),
+    Candidate(Candidate),
+    Leader(Leader),
+    Follower(Follower),
+    Resigned(Resigned),
+}
+
+impl State {
+    pub(crate) fn role(&self) -> Role {
+        match self {
+            Self::Unattached(_) => Role::Unattached,
+            Self::Prospective(_) => Role::Prospective,
+            Self::Candidate(_) => Role::Candidate,
+            Self::Leader(_) => Role::Leader,
+            Self::Follower(_) => Role::Follower,
+            Self::Resigned(_) => Role::Resigned,
+        }
+    }
+}
+
+/// How far a graceful shutdown has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shutdown {
+    NotAsked,
+    /// A resigned leader waits for its successor.
+    Waiting,
+    Complete,
+}
 
 /// One replica of the quorum: the protocol and nothing else.
 ///
 /// Each call takes what happened and the time, changes the state, and pushes what is to be done, in
-/// the order in which it is to be done.
+/// the order in which it is to be done. Nothing is durable until the disk has reported it.
+#[derive(Debug)]
 pub struct Raft {
-    config: Config,
-    election: ElectionState,
-    log: LogState,
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    pub(crate) log: LogView,
+    pub(crate) state: State,
+    /// Epoch, leader and vote, in memory and on disk, and the answers that wait for the disk.
+    pub(crate) election: Election,
+    /// Where to reach the leader: of followers, and of those that may go back to following.
+    pub(crate) leader_endpoint: Option<Endpoint>,
+    /// The highest high watermark ever known here (exclusive). What is committed stays so, whoever
+    /// leads; nothing below is ever cut.
+    pub(crate) committed: Option<Offset>,
+    pub(crate) requests: RequestManager,
+    /// Whom to ask for the leader.
+    pub(crate) discovery: Vec<Peer>,
+    /// Elections lost since a leader was last known.
+    pub(crate) lost_elections: u32,
+    pub(crate) shutdown: Shutdown,
+    /// A flush failed: this replica acknowledges and appends nothing more, and never stands again.
+    pub(crate) has_storage_failed: bool,
 }
 
 impl Raft {
-    /// The replica as its disk describes it.
+    /// The replica as its disk describes it. A leader of the stored epoch starts resigned; one that
+    /// had voted for itself goes on as candidate in that epoch; an only voter leads a new epoch as
+    /// soon as that is durable. The election is written again in any case.
+    ///
+    /// # Panics
+    /// If the log or the election contradict themselves; recovery has checked both.
     pub fn new(
         config: Config,
         election: ElectionState,
@@ -28,15 +100,21 @@ impl Raft {
         now: Instant,
         out: &mut Outputs,
     ) -> Self {
-        let _ = (now, out);
-        Self {
-            config,
-            election,
-            log,
+        let mut raft = Self::restored(config, election, log, now);
+        raft.election.write(out);
+        raft.push_become("started", out);
+        raft.maybe_win(now, out);
+        let is_only_voter = raft.is_voter() && raft.voters().len() == 1;
+        if is_only_voter && raft.role() != Role::Leader {
+            raft.become_prospective(now, "this is the only voter", out);
         }
+        raft.settle(now, out);
+        raft
     }
 
     /// A request came in; it is answered under `token`, at once or later.
+    ///
+    /// Its cluster id, topic and partition have been checked; everything else is checked here.
     pub fn on_request(
         &mut self,
         now: Instant,
@@ -44,12 +122,21 @@ impl Raft {
         request: &Request,
         out: &mut Outputs,
     ) {
-        let _ = (now, token, request, out);
+        match request {
+            Request::Vote(request) => self.on_vote(now, token, request, out),
+            Request::BeginQuorumEpoch(request) => self.on_begin(now, token, request, out),
+            Request::EndQuorumEpoch(request) => self.on_end(now, token, request, out),
+            Request::Fetch(request) => self.on_fetch(now, token, request, out),
+        }
+        self.settle(now, out);
     }
 
     /// The connection of this request is gone: it needs no answer any more.
     pub fn forget_request(&mut self, token: RequestToken) {
-        let _ = token;
+        self.election.forget(token);
+        if let State::Leader(leader) = &mut self.state {
+            leader.forget(token);
+        }
     }
 
     /// An answer came. Dropped unless `id` is outstanding to `from`.
@@ -64,10 +151,11 @@ impl Raft {
         batches: &[BatchMeta],
         out: &mut Outputs,
     ) {
-        let _ = (now, from, id, response, batches, out);
+        self.dispatch_response(now, from, id, response, batches, out);
+        self.settle(now, out);
     }
 
-    /// No answer will come to this request.
+    /// No answer will come to this request. Dropped unless `id` is outstanding to `from`.
     pub fn on_request_failed(
         &mut self,
         now: Instant,
@@ -76,10 +164,15 @@ impl Raft {
         failure: RequestFailure,
         out: &mut Outputs,
     ) {
-        let _ = (now, from, id, failure, out);
+        self.dispatch_failure(now, from, id, failure, out);
+        self.settle(now, out);
     }
 
-    /// The log is on stable storage up to `end_offset` (exclusive).
+    /// The log is on stable storage up to `end_offset` (exclusive). Ignored if the log was truncated
+    /// since: `generation` is then an older one.
+    ///
+    /// # Panics
+    /// If more is reported than was appended.
     pub fn on_flushed(
         &mut self,
         now: Instant,
@@ -87,116 +180,151 @@ impl Raft {
         end_offset: Offset,
         out: &mut Outputs,
     ) {
-        let _ = (now, generation, end_offset, out);
+        if self.has_storage_failed {
+            return;
+        }
+        if self.log.on_flushed(generation, end_offset) {
+            self.maybe_advance_high_watermark(out);
+        }
+        self.settle(now, out);
     }
 
     /// The election state of `seq`, and of all before it, is on stable storage.
+    ///
+    /// # Panics
+    /// If it was never asked for.
     pub fn on_election_persisted(&mut self, now: Instant, seq: ElectionSeq, out: &mut Outputs) {
-        let _ = (now, seq, out);
+        self.election.on_persisted(seq);
+        self.settle(now, out);
     }
 
     /// Fires what is due.
     pub fn on_tick(&mut self, now: Instant, out: &mut Outputs) {
-        let _ = (now, out);
+        self.settle(now, out);
     }
 
-    /// When to call [`Raft::on_tick`] at the latest.
+    /// When to call [`Raft::on_tick`] at the latest; may change with every call.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        let deadlines = [self.state_deadline(), self.requests.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
-    /// Leader: assigns offsets to a batch of `record_count` (>= 1) records at the log end.
+    /// Leader: assigns offsets to a batch of `record_count` records at the log end. Not durable, not
+    /// sent yet.
     ///
     /// # Errors
-    /// If this replica does not take appends (now).
-    pub fn append(&mut self, now: Instant, record_count: u32) -> Result<Appended, NotLeader> {
-        let _ = (now, record_count);
-        Err(NotLeader {
-            leader: self.leader_info(),
-        })
+    /// If this replica does not lead, its leadership is not durable yet, or its disk failed.
+    /// # Panics
+    /// If `record_count` is 0.
+    pub fn append(&mut self, _now: Instant, record_count: u32) -> Result<Appended, NotLeader> {
+        self.append_records(record_count)
     }
 
     /// Once per turn, after all its inputs: answers parked Fetches for which there is news.
-    pub fn finish_turn(&mut self, now: Instant, out: &mut Outputs) {
-        let _ = (now, out);
+    pub fn finish_turn(&mut self, _now: Instant, out: &mut Outputs) {
+        self.answer_parked_with_news(out);
     }
 
-    /// A flush failed: nothing is acknowledged or appended from now on.
+    /// A flush failed. From now on nothing is acknowledged or appended; a leader resigns and tells
+    /// the voters.
     pub fn on_storage_failed(&mut self, now: Instant, out: &mut Outputs) {
-        let _ = (now, out);
+        self.has_storage_failed = true;
+        if let State::Leader(_) = self.state {
+            self.resign(now, "the disk failed", out);
+        }
+        self.settle(now, out);
     }
 
-    /// Shuts down gracefully; ends with [`Output::ShutdownComplete`].
+    /// Shuts down gracefully; ends with [`Output::ShutdownComplete`]. A leader hands over first,
+    /// which may take for ever: the caller bounds it. Nobody stands for election after this.
     pub fn shutdown(&mut self, now: Instant, out: &mut Outputs) {
-        let _ = now;
-        out.push(Output::ShutdownComplete);
+        if self.shutdown == Shutdown::NotAsked {
+            self.shutdown = Shutdown::Waiting;
+        }
+        if let State::Leader(_) = self.state {
+            self.resign(now, "shutting down", out);
+        }
+        self.settle(now, out);
     }
 
     /// The state that the replica is in.
     #[must_use]
     pub fn role(&self) -> Role {
-        Role::Unattached
+        self.state.role()
     }
 
     /// The latest epoch that this replica knows.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.election.epoch
+        self.election().epoch
     }
 
-    /// The leader of that epoch, if known.
+    /// The leader of that epoch, if known. A resigned leader still names itself.
     #[must_use]
     pub fn leader_id(&self) -> Option<NodeId> {
-        self.election.leader_id
+        self.election().leader_id
     }
 
     /// Epoch and leader, with the leader's endpoint if known.
     #[must_use]
     pub fn leader_info(&self) -> LeaderInfo {
-        LeaderInfo::default()
+        let endpoint = match self.state {
+            State::Leader(_) | State::Resigned(_) => Some(self.config.local_endpoint.clone()),
+            _ => self.leader_endpoint.clone(),
+        };
+        let leader_id = self.leader_id();
+        LeaderInfo {
+            epoch: self.epoch(),
+            leader_id,
+            endpoint: endpoint.filter(|_| leader_id.is_some()),
+        }
     }
 
-    /// First offset that is not known to be committed (exclusive end), if known.
+    /// First offset that is not known to be committed (exclusive end). Unknown until some leader
+    /// has told; a leader's own is unknown until a record of its epoch is committed.
     #[must_use]
     pub fn high_watermark(&self) -> Option<Offset> {
-        None
+        match &self.state {
+            State::Leader(leader) => leader.high_watermark,
+            _ => self.committed,
+        }
     }
 
     /// First offset that is still in the log.
     #[must_use]
     pub fn log_start_offset(&self) -> Offset {
-        self.log.start_offset
+        self.log.start()
     }
 
     /// End of what is appended (exclusive).
     #[must_use]
     pub fn log_end_offset(&self) -> Offset {
-        self.log.end_offset
+        self.log.end()
     }
 
     /// End of what is on stable storage (exclusive).
     #[must_use]
     pub fn flushed_offset(&self) -> Offset {
-        self.log.end_offset
+        self.log.flushed()
     }
 
     /// Epoch of the last record; 0 for an empty log.
     #[must_use]
     pub fn last_epoch(&self) -> Epoch {
-        Epoch(0)
+        self.log.last_epoch()
     }
 
     /// How often the log was truncated since the start.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        Generation(0)
+        self.log.generation()
     }
 
     /// Epochs of the log, ascending.
     #[must_use]
     pub fn epochs(&self) -> &[EpochStart] {
-        &self.log.epochs
+        self.log.epochs()
     }
 
     /// Whether this replica is a voter.
@@ -214,19 +342,176 @@ impl Raft {
     /// The largest epoch of the log that is not above `epoch`, and where it ends.
     #[must_use]
     pub fn end_offset_for_epoch(&self, epoch: Epoch) -> OffsetAndEpoch {
-        OffsetAndEpoch {
-            offset: self.log.end_offset,
-            epoch,
-        }
+        self.log.end_offset_for_epoch(epoch)
     }
 
     /// The quorum as this leader sees it; `None` unless leader.
     #[must_use]
     pub fn describe(&self, now: Instant) -> Option<QuorumDescription> {
-        let _ = now;
-        None
+        self.describe_quorum(now)
     }
 
     /// Asserts what must hold between any two calls. Costs time linear in the log's epochs.
-    pub fn check_invariants(&self) {}
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn check_invariants(&self) {
+        self.assert_invariants();
+    }
+}
+
+impl Raft {
+    /// What follows every input: timers, what has become durable, and the requests that may leave.
+    fn settle(&mut self, now: Instant, out: &mut Outputs) {
+        self.requests.expire(now, &mut self.rng);
+        if self.state_deadline().is_some_and(|due| due <= now) {
+            self.on_timer(now, out);
+        }
+        self.maybe_begin_epoch(out);
+        self.election.release(out);
+        self.send_requests(now, out);
+        self.maybe_complete_shutdown(out);
+    }
+
+    /// When the timer of the current state is due.
+    fn state_deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Leader(leader) => leader.next_deadline(),
+            State::Resigned(state) => {
+                let may_leave = self.shutdown == Shutdown::NotAsked && !self.has_storage_failed;
+                may_leave.then_some(state.election_deadline)
+            }
+            _ if !self.may_stand() => None,
+            State::Unattached(state) => state.election_deadline,
+            State::Prospective(state) => Some(state.election_deadline),
+            State::Candidate(state) => Some(state.election_deadline),
+            State::Follower(state) => Some(state.fetch_deadline),
+        }
+    }
+
+    fn on_timer(&mut self, now: Instant, out: &mut Outputs) {
+        match &self.state {
+            State::Unattached(_) => self.become_prospective(now, "no leader was found", out),
+            State::Prospective(_) => {
+                self.leave_prospective(now, "no majority answered in time", out);
+            }
+            State::Candidate(_) => self.become_prospective(now, "the election was not won", out),
+            State::Leader(_) => self.on_leader_timers(now, out),
+            State::Follower(follower) => {
+                let reason = if follower.leader_resigned {
+                    "the leader resigned"
+                } else {
+                    "the leader is silent"
+                };
+                self.become_prospective(now, reason, out);
+            }
+            State::Resigned(_) => self.leave_own_epoch(now, out),
+        }
+    }
+
+    /// A resigned leader has somebody to wait for as long as nobody has begun a newer epoch. What it
+    /// has promised in that epoch leaves first.
+    fn maybe_complete_shutdown(&mut self, out: &mut Outputs) {
+        let is_waiting = self.role() == Role::Resigned && self.voters().len() > 1;
+        if self.shutdown == Shutdown::Waiting && !is_waiting && !self.election.is_holding() {
+            self.shutdown = Shutdown::Complete;
+            out.push(Output::ShutdownComplete);
+        }
+    }
+
+    /// Changes the state: forgets what the old one had asked, writes the election if it changed,
+    /// says so, and sends away those whose Fetches waited.
+    pub(crate) fn enter(
+        &mut self,
+        state: State,
+        next: ElectionState,
+        leader_endpoint: Option<Endpoint>,
+        reason: &'static str,
+        out: &mut Outputs,
+    ) {
+        let from = (self.role(), self.epoch());
+        let to = (state.role(), next.epoch);
+        assert!(crate::transitions::is_legal(from, to), "{from:?} to {to:?}");
+        let parked = match &mut self.state {
+            State::Leader(leader) => leader.take_parked(),
+            _ => Vec::new(),
+        };
+        self.state = state;
+        self.leader_endpoint = leader_endpoint;
+        self.requests.reset();
+        self.election.set(next, out);
+        self.push_become(reason, out);
+        for (token, max_bytes) in parked {
+            let error = crate::error_code::ErrorCode::NOT_LEADER_OR_FOLLOWER;
+            self.refuse_fetch(token, max_bytes, error, out);
+        }
+    }
+
+    fn push_become(&self, reason: &'static str, out: &mut Outputs) {
+        out.push(Output::Become {
+            role: self.role(),
+            epoch: self.epoch(),
+            leader_id: self.leader_id(),
+            reason,
+        });
+    }
+
+    pub(crate) fn conflict(&self, what: &'static str, from: Option<NodeId>, out: &mut Outputs) {
+        out.push(Output::Conflict { what, from });
+    }
+
+    /// Raises what is known to be committed.
+    ///
+    /// # Panics
+    /// If that is more than the log has: nobody can commit what is not there.
+    pub(crate) fn commit_to(&mut self, high_watermark: Offset, out: &mut Outputs) {
+        let end = self.log.end();
+        assert!(
+            high_watermark <= end,
+            "{high_watermark} committed of a log to {end}"
+        );
+        if Some(high_watermark) > self.committed {
+            self.committed = Some(high_watermark);
+            out.push(Output::Commit { high_watermark });
+        }
+    }
+
+    pub(crate) fn election(&self) -> &ElectionState {
+        self.election.current()
+    }
+
+    pub(crate) fn local_id(&self) -> NodeId {
+        self.config.local.id
+    }
+
+    pub(crate) fn other_voters(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let ids = self.voters().voters().iter().map(|voter| voter.key.id);
+        ids.filter(|id| *id != self.local_id())
+    }
+
+    pub(crate) fn voter_endpoint(&self, id: NodeId) -> Option<Endpoint> {
+        self.voters().get(id).map(|voter| voter.endpoint.clone())
+    }
+
+    /// Whether this replica may stand for election at all.
+    pub(crate) fn may_stand(&self) -> bool {
+        self.is_voter() && self.shutdown == Shutdown::NotAsked && !self.has_storage_failed
+    }
+
+    /// The epoch after this one, if there may be one.
+    pub(crate) fn next_epoch(&self) -> Option<Epoch> {
+        let next = Epoch(self.epoch().0.checked_add(1)?);
+        (next < EPOCH_LIMIT).then_some(next)
+    }
+
+    /// E to 2 E from now, at random.
+    pub(crate) fn random_election_deadline(&mut self, now: Instant) -> Instant {
+        let timeout_ms = self.config.election_timeout_ms.max(1);
+        now.plus_ms(timeout_ms + self.rng.below(timeout_ms))
+    }
+
+    /// How long a leader stays without a majority: 1.5 fetch timeouts.
+    pub(crate) fn check_quorum_ms(&self) -> u64 {
+        self.config.fetch_timeout_ms.saturating_mul(3) / 2
+    }
 }

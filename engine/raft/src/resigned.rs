@@ -1,0 +1,64 @@
+//! Resigned: led this epoch and has given it up, or was restarted after leading it.
+//!
+//! Tells the voters by EndQuorumEpoch until each has acknowledged, looks for a newer leader by
+//! Fetch, and gives its epoch up altogether when the election timer ends. It never leads this epoch
+//! again: what it had appended may be lost (KAFKA-10527). Nothing is written on entry.
+
+use crate::output::Outputs;
+use crate::raft::{Raft, State};
+use crate::types::{Instant, NodeId, ReplicaKey};
+use alloc::vec::Vec;
+
+/// What only a resigned leader has.
+#[derive(Clone, Debug)]
+pub(crate) struct Resigned {
+    /// When to leave this epoch.
+    pub(crate) election_deadline: Instant,
+    /// Voters that have not acknowledged yet.
+    pub(crate) unacknowledged: Vec<NodeId>,
+    /// Who should stand first, best first; told in EndQuorumEpoch.
+    pub(crate) preferred: Vec<ReplicaKey>,
+}
+
+impl Raft {
+    /// Gives the leadership up in favour of the voters with the longest flushed logs.
+    pub(crate) fn resign(&mut self, now: Instant, reason: &'static str, out: &mut Outputs) {
+        let State::Leader(leader) = &self.state else {
+            unreachable!("only a leader resigns");
+        };
+        let preferred = leader.successors();
+        let resigned = self.new_resigned(now, preferred);
+        let unchanged = *self.election();
+        self.enter(State::Resigned(resigned), unchanged, None, reason, out);
+    }
+
+    /// A resigned leader that has told nobody yet.
+    pub(crate) fn new_resigned(&mut self, now: Instant, preferred: Vec<ReplicaKey>) -> Resigned {
+        Resigned {
+            election_deadline: self.random_election_deadline(now),
+            unacknowledged: self.other_voters().collect(),
+            preferred,
+        }
+    }
+
+    /// A voter has heard that this leader resigns.
+    pub(crate) fn on_end_acknowledged(&mut self, from: NodeId) {
+        self.requests.succeeded(from);
+        if let State::Resigned(resigned) = &mut self.state {
+            resigned.unacknowledged.retain(|id| *id != from);
+        }
+    }
+
+    /// The election timer of a resigned leader: its epoch is over.
+    pub(crate) fn leave_own_epoch(&mut self, now: Instant, out: &mut Outputs) {
+        if let Some(epoch) = self.next_epoch() {
+            let reason = "the epoch that this replica led is over";
+            self.become_unattached(now, epoch, None, reason, out);
+            return;
+        }
+        let later = self.random_election_deadline(now);
+        if let State::Resigned(resigned) = &mut self.state {
+            resigned.election_deadline = later;
+        }
+    }
+}
