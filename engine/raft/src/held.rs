@@ -12,8 +12,11 @@ use alloc::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Election {
     current: ElectionState,
-    /// Number of the last write asked for.
+    /// Number of the last write asked for, or about to be.
     requested: ElectionSeq,
+    /// Changed since the last write was asked for. One input may change the election several times
+    /// (a newer epoch, then a vote in it) and is worth one write.
+    is_dirty: bool,
     /// Number of the last write reported.
     durable: ElectionSeq,
     /// Answers in order, each with the write that it waits for. Bounded by the connections: a peer
@@ -26,6 +29,7 @@ impl Election {
         Self {
             current,
             requested: ElectionSeq(0),
+            is_dirty: false,
             durable: ElectionSeq(0),
             held: VecDeque::new(),
         }
@@ -40,11 +44,11 @@ impl Election {
         self.durable == self.requested
     }
 
-    /// Changes the election and asks for it to be written, unless it is the same.
+    /// Changes the election; unless it is the same, it has to be written.
     ///
     /// # Panics
     /// If the epoch goes back, or a vote of the same epoch is taken back for another.
-    pub(crate) fn set(&mut self, next: ElectionState, out: &mut Outputs) {
+    pub(crate) fn set(&mut self, next: ElectionState) {
         let current = &self.current;
         assert!(next.epoch >= current.epoch, "{current:?} to {next:?}");
         if next.epoch == current.epoch
@@ -54,17 +58,27 @@ impl Election {
         }
         if next != *current {
             self.current = next;
-            self.write(out);
+            self.touch();
         }
     }
 
-    /// Asks for the election to be written.
+    /// Has the election written even if it is what the file should say.
+    pub(crate) fn touch(&mut self) {
+        if !self.is_dirty {
+            self.is_dirty = true;
+            self.requested.0 += 1;
+        }
+    }
+
+    /// Asks for the write, if there is one to ask for. Once per input.
     pub(crate) fn write(&mut self, out: &mut Outputs) {
-        self.requested.0 += 1;
-        out.push(Output::PersistElection {
-            seq: self.requested,
-            election: self.current,
-        });
+        if self.is_dirty {
+            self.is_dirty = false;
+            out.push(Output::PersistElection {
+                seq: self.requested,
+                election: self.current,
+            });
+        }
     }
 
     /// The disk reports a write, and with it all earlier ones.
@@ -127,9 +141,11 @@ mod tests {
     fn answers_wait_for_the_write_that_they_depend_on_and_keep_their_order() {
         let mut out = Vec::new();
         let mut election = Election::new(ElectionState::default());
-        election.set(voted(1, 2), &mut out);
+        election.set(voted(1, 2));
+        election.write(&mut out);
         election.answer(RequestToken(1), Output::ShutdownComplete, &mut out);
-        election.set(voted(2, 3), &mut out);
+        election.set(voted(2, 3));
+        election.write(&mut out);
         election.answer(RequestToken(2), Output::ShutdownComplete, &mut out);
         election.answer(RequestToken(3), Output::ShutdownComplete, &mut out);
         assert_eq!(out.len(), 2, "nothing but the two writes");
@@ -147,17 +163,29 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_election_is_not_written_again() {
+    fn changes_of_one_input_are_one_write_and_no_change_is_none() {
         let mut out = Vec::new();
         let mut election = Election::new(voted(1, 2));
-        election.set(voted(1, 2), &mut out);
+        election.set(voted(1, 2));
+        election.write(&mut out);
         assert!(out.is_empty() && election.is_durable());
+        election.set(ElectionState {
+            voted: None,
+            ..voted(2, 2)
+        });
+        election.set(voted(2, 3));
+        assert!(!election.is_durable(), "before the write is even asked for");
+        election.write(&mut out);
+        election.write(&mut out);
+        let seq = ElectionSeq(1);
+        let election = voted(2, 3);
+        assert_eq!(out, [Output::PersistElection { seq, election }]);
     }
 
     #[test]
     #[should_panic(expected = "to ElectionState")]
     fn second_vote_in_an_epoch_is_a_fault_of_ours() {
         let mut election = Election::new(voted(1, 2));
-        election.set(voted(1, 3), &mut Vec::new());
+        election.set(voted(1, 3));
     }
 }

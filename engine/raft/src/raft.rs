@@ -101,7 +101,7 @@ impl Raft {
         out: &mut Outputs,
     ) -> Self {
         let mut raft = Self::restored(config, election, log, now);
-        raft.election.write(out);
+        raft.election.touch();
         raft.push_become("started", out);
         raft.maybe_win(now, out);
         let is_only_voter = raft.is_voter() && raft.voters().len() == 1;
@@ -367,6 +367,7 @@ impl Raft {
         if self.state_deadline().is_some_and(|due| due <= now) {
             self.on_timer(now, out);
         }
+        self.election.write(out);
         self.maybe_begin_epoch(out);
         self.election.release(out);
         self.send_requests(now, out);
@@ -439,7 +440,7 @@ impl Raft {
         self.state = state;
         self.leader_endpoint = leader_endpoint;
         self.requests.reset();
-        self.election.set(next, out);
+        self.election.set(next);
         self.push_become(reason, out);
         for (token, max_bytes) in parked {
             let error = crate::error_code::ErrorCode::NOT_LEADER_OR_FOLLOWER;

@@ -102,7 +102,7 @@ impl Raft {
                     leader_id,
                     voted: Some(request.replica),
                 };
-                self.add_vote(now, voted, out);
+                self.add_vote(now, voted);
                 true
             }
             (None, None) => false,
@@ -120,8 +120,8 @@ impl Raft {
     }
 
     /// Gives this epoch's vote. The replica stays in its state, but starts it anew.
-    fn add_vote(&mut self, now: Instant, voted: ElectionState, out: &mut Outputs) {
-        self.election.set(voted, out);
+    fn add_vote(&mut self, now: Instant, voted: ElectionState) {
+        self.election.set(voted);
         self.requests.reset();
         let deadline = self.random_election_deadline(now);
         let tally = self
