@@ -33,11 +33,26 @@ enum Method {
 }
 
 const METHODS: [(Method, &str); 6] = [
-    (Method::ParallelThenFlush, "a  data, mark in parallel; then fdatasync"),
-    (Method::ChainMarkDataFlush, "b  chain mark -> data -> fdatasync"),
-    (Method::DataFlushMarkBeside, "c  chain data -> fdatasync, mark beside (unsafe)"),
-    (Method::DataFlushNoMark, "d  chain data -> fdatasync, no mark"),
-    (Method::ParallelDsync, "e  data, mark in parallel, each RWF_DSYNC"),
+    (
+        Method::ParallelThenFlush,
+        "a  data, mark in parallel; then fdatasync",
+    ),
+    (
+        Method::ChainMarkDataFlush,
+        "b  chain mark -> data -> fdatasync",
+    ),
+    (
+        Method::DataFlushMarkBeside,
+        "c  chain data -> fdatasync, mark beside (unsafe)",
+    ),
+    (
+        Method::DataFlushNoMark,
+        "d  chain data -> fdatasync, no mark",
+    ),
+    (
+        Method::ParallelDsync,
+        "e  data, mark in parallel, each RWF_DSYNC",
+    ),
     (Method::DataDsyncNoMark, "f  data RWF_DSYNC, no mark"),
 ];
 
@@ -62,7 +77,12 @@ impl Disk {
         file.sync_all()?;
         let spare = vec![AlignedBuf::zeroed(4096), AlignedBuf::zeroed(4096)];
         let ring = Ring::new(&RingConfig { entries: 8 })?;
-        Ok(Disk { ring, file: Arc::new(file.into()), spare, commits: 0 })
+        Ok(Disk {
+            ring,
+            file: Arc::new(file.into()),
+            spare,
+            commits: 0,
+        })
     }
 
     fn commit(&mut self, method: Method) {
@@ -125,7 +145,9 @@ impl Disk {
     fn finish(&mut self, count: usize) {
         let mut done = Vec::with_capacity(count);
         while done.len() < count {
-            self.ring.turn(Wait::Until { timeout: None }, &mut done).expect("the ring works");
+            self.ring
+                .turn(Wait::Until { timeout: None }, &mut done)
+                .expect("the ring works");
         }
         for completion in done {
             match completion.kind {
@@ -141,7 +163,9 @@ impl Disk {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args().nth(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let directory = std::env::args()
+        .nth(1)
+        .map_or_else(|| PathBuf::from("."), PathBuf::from);
     let mut disk = Disk::open(&directory)?;
     let mut times = vec![Histogram::<u64>::new(3)?; METHODS.len()];
     for _round in 0..ROUNDS {
@@ -154,10 +178,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let base = times[0].value_at_quantile(0.5) as f64;
-    println!("{:50} {:>8} {:>8} {:>8}", "method", "p50 us", "p99 us", "p50 : a");
+    println!(
+        "{:50} {:>8} {:>8} {:>8}",
+        "method", "p50 us", "p99 us", "p50 : a"
+    );
     for ((_, name), times) in METHODS.iter().zip(&times) {
-        let (p50, p99) = (times.value_at_quantile(0.5) as f64, times.value_at_quantile(0.99) as f64);
-        println!("{name:50} {:8.1} {:8.1} {:8.2}", p50 / 1e3, p99 / 1e3, p50 / base);
+        let (p50, p99) = (
+            times.value_at_quantile(0.5) as f64,
+            times.value_at_quantile(0.99) as f64,
+        );
+        println!(
+            "{name:50} {:8.1} {:8.1} {:8.2}",
+            p50 / 1e3,
+            p99 / 1e3,
+            p50 / base
+        );
     }
     Ok(())
 }

@@ -1,2 +1,55 @@
-//! (to come)
-fn main() {}
+//! `quorate-bench`: what the machine can do at best, and what Quorate does on it.
+//!
+//! Figures go to standard output (one JSON value with `--json`); how they came about goes to
+//! standard error. Nothing here is part of a node.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods)] // a bench reads clocks
+
+mod floor;
+mod latency;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "quorate-bench",
+    version,
+    about = "Measures Quorate and the machine under it"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// What this machine can do at best with no protocol: one client, a leader, two followers
+    ///
+    /// Four processes over loopback TCP. The client sends a frame to the leader; the leader
+    /// forwards it to both followers before its own write; each of the three writes 4 KiB with
+    /// O_DIRECT and flushes; the leader answers after any two flushes. Several ways of waiting and
+    /// of placing the processes are tried, and the one with the lowest median is reported.
+    Floor(floor::Arguments),
+    /// One of the floor's three members (started by `floor`)
+    #[command(hide = true)]
+    FloorMember(floor::MemberArguments),
+}
+
+fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    match command {
+        Command::Floor(arguments) => floor::run(&arguments),
+        Command::FloorMember(arguments) => floor::run_member(&arguments),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quorate-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

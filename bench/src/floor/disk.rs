@@ -1,0 +1,44 @@
+//! The file a member writes: prepared like a log segment, so that a flush finds no allocation to do.
+
+use quorate_ring::AlignedBuf;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// What each member writes per commit, in bytes.
+const BLOCK_BYTES: usize = 4096;
+
+/// Blocks in the file; the writes go round.
+const BLOCKS: u64 = 4096;
+
+/// Opens an unnamed file in `dir` for direct I/O, filled with zeros and flushed.
+pub(crate) fn prepare(dir: &Path) -> io::Result<File> {
+    let path = dir.join(format!("quorate-floor-{}.tmp", std::process::id()));
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_DIRECT);
+    let file = options.open(&path)?;
+    std::fs::remove_file(&path)?;
+    let zeros = AlignedBuf::zeroed(1 << 20);
+    for position in (0..BLOCKS * BLOCK_BYTES as u64).step_by(zeros.len()) {
+        file.write_all_at(&zeros, position)?;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+/// The block that carries frame `number`.
+pub(crate) fn block(number: u64) -> AlignedBuf {
+    let mut block = AlignedBuf::zeroed(BLOCK_BYTES);
+    block[..8].copy_from_slice(&number.to_le_bytes());
+    block
+}
+
+/// Where it goes.
+pub(crate) fn position(number: u64) -> u64 {
+    number % BLOCKS * BLOCK_BYTES as u64
+}
