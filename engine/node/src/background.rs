@@ -1,0 +1,219 @@
+//! The background thread: everything that blocks on files or names and must stay off the loops.
+//!
+//! State files, segment rolls and cuts, reads for replicas and consumers that lag, name look-ups.
+//! Preparing spare segments is done in small steps and only while nothing else waits. It decides
+//! nothing: results go back to the loop that asked.
+
+use crate::replica::ReadId;
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+use quorate_raft::{ElectionSeq, ElectionState, Endpoint, NodeId};
+use quorate_ring::Waker;
+use quorate_storage::{FileDisk, Job, JobDone, ReadError, ReadPlan, write_quorum_state};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+/// Tasks that may wait for the thread. The loops have few under way at a time: one storage job,
+/// one state file, a read per parked Fetch.
+const TASKS_MAX: usize = 4096;
+
+/// Results that may wait for a loop; never fewer than tasks, so that the thread never blocks on a
+/// loop that waits for it.
+const RESULTS_MAX: usize = 2 * TASKS_MAX;
+
+/// Pause between two steps of preparing a spare segment, so that commits keep the disk.
+const PREPARE_PAUSE: Duration = Duration::from_millis(2);
+
+/// Something to do in the background.
+#[derive(Debug)]
+pub enum Task {
+    /// A blocking job of the log writer.
+    Storage(Job<FileDisk>),
+    /// Write the quorum-state file.
+    PersistElection {
+        /// Comes back.
+        seq: ElectionSeq,
+        /// What to write.
+        election: ElectionState,
+    },
+    /// Read from the log.
+    Read {
+        /// Comes back.
+        id: ReadId,
+        /// What to read.
+        plan: ReadPlan,
+    },
+    /// Look a host name up.
+    Resolve {
+        /// Whose endpoint it is; comes back.
+        peer: NodeId,
+        /// The name and port.
+        endpoint: Endpoint,
+    },
+}
+
+/// What came of a [`Task`] of the raft loop.
+#[derive(Debug)]
+pub enum Done {
+    /// A storage job (only in the `fused` placement, where the raft loop drives the log writer).
+    Storage(JobDone<FileDisk>),
+    /// The quorum-state file is written, or could not be.
+    ElectionPersisted {
+        /// Which election.
+        seq: ElectionSeq,
+        /// Failure is final.
+        result: io::Result<()>,
+    },
+    /// The read ended.
+    Read {
+        /// Which read.
+        id: ReadId,
+        /// The records.
+        result: Result<Bytes, ReadError>,
+    },
+    /// The name is looked up.
+    Resolved {
+        /// Whose endpoint.
+        peer: NodeId,
+        /// Its addresses, best first.
+        result: io::Result<Vec<SocketAddr>>,
+    },
+}
+
+/// Where results of one kind go, and how to wake who reads them.
+pub struct Mailbox<T> {
+    queue: ArrayQueue<T>,
+    waker: Waker,
+}
+
+impl<T> Mailbox<T> {
+    /// A mailbox of `capacity` for the loop behind `waker`.
+    #[must_use]
+    pub fn new(capacity: usize, waker: Waker) -> Arc<Self> {
+        Arc::new(Self { queue: ArrayQueue::new(capacity), waker })
+    }
+
+    /// Puts a message in and wakes the reader; gives it back if the box is full.
+    ///
+    /// # Errors
+    /// The message, if the box is full.
+    pub fn send(&self, message: T) -> Result<(), T> {
+        let sent = self.queue.push(message);
+        self.waker.wake();
+        sent
+    }
+
+    /// The next message, if any.
+    #[must_use]
+    pub fn receive(&self) -> Option<T> {
+        self.queue.pop()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// The loops' end of the background thread.
+#[derive(Clone)]
+pub struct Background {
+    tasks: SyncSender<(Task, Arc<Mailbox<Done>>)>,
+    results: Arc<Mailbox<Done>>,
+}
+
+impl Background {
+    /// Starts the thread. Results go to the loop behind `waker`.
+    ///
+    /// # Errors
+    /// If the thread can't be started.
+    pub fn start(log_dir: PathBuf, voters: Vec<NodeId>, waker: Waker) -> io::Result<Self> {
+        let (tasks, receiver) = sync_channel(TASKS_MAX);
+        let worker = Worker { log_dir, voters, receiver, prepare: VecDeque::new() };
+        std::thread::Builder::new().name("background".into()).spawn(move || worker.run())?;
+        Ok(Self { tasks, results: Mailbox::new(RESULTS_MAX, waker) })
+    }
+
+    /// The same thread for another loop, with results of its own.
+    #[must_use]
+    pub fn for_loop(&self, waker: Waker) -> Self {
+        Self { tasks: self.tasks.clone(), results: Mailbox::new(RESULTS_MAX, waker) }
+    }
+
+    /// Hands a task over. Never blocks.
+    ///
+    /// # Panics
+    /// If `TASKS_MAX` tasks wait already: the loops bound what they have under way.
+    pub fn start_task(&self, task: Task) {
+        match self.tasks.try_send((task, Arc::clone(&self.results))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => panic!("more than {TASKS_MAX} background tasks"),
+            Err(TrySendError::Disconnected(_)) => panic!("the background thread ended"),
+        }
+    }
+
+    /// The next result, if any.
+    #[must_use]
+    pub fn next_result(&self) -> Option<Done> {
+        self.results.receive()
+    }
+}
+
+struct Worker {
+    log_dir: PathBuf,
+    voters: Vec<NodeId>,
+    receiver: Receiver<(Task, Arc<Mailbox<Done>>)>,
+    prepare: VecDeque<(Job<FileDisk>, Arc<Mailbox<Done>>)>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            let next = if self.prepare.is_empty() {
+                self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                self.receiver.recv_timeout(PREPARE_PAUSE)
+            };
+            match next {
+                Ok((Task::Storage(job), results)) if job.is_prepare() => {
+                    self.prepare.push_back((job, results));
+                }
+                Ok((task, results)) => post(&results, self.carry_out(task)),
+                Err(RecvTimeoutError::Timeout) => self.prepare_one_step(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn prepare_one_step(&mut self) {
+        if let Some((job, results)) = self.prepare.pop_front() {
+            post(&results, Done::Storage(job.run()));
+        }
+    }
+
+    fn carry_out(&self, task: Task) -> Done {
+        match task {
+            Task::Storage(job) => Done::Storage(job.run()),
+            Task::PersistElection { seq, election } => Done::ElectionPersisted {
+                seq,
+                result: write_quorum_state(&FileDisk, &self.log_dir, &election, &self.voters),
+            },
+            Task::Read { id, plan } => Done::Read { id, result: plan.run(&FileDisk) },
+            Task::Resolve { peer, endpoint } => Done::Resolved {
+                peer,
+                result: (&*endpoint.host, endpoint.port).to_socket_addrs().map(Iterator::collect),
+            },
+        }
+    }
+}
+
+/// Results outnumber tasks under way never, so the box has room.
+fn post(results: &Mailbox<Done>, done: Done) {
+    assert!(results.send(done).is_ok(), "a loop left more than {RESULTS_MAX} results unread");
+}

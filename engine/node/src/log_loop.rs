@@ -1,0 +1,171 @@
+//! Step 4 of 5 of the append path, in the `split` placement: the log writer on its own core.
+//!
+//! Before: the raft loop, which sends commands; after: `quorate_storage::LogWriter`, which forms
+//! groups, and the ring, which writes and flushes them. In the `fused` placement the raft loop
+//! drives the same [`LogDriver`] itself.
+
+use crate::background::{Background, Done, Mailbox, Task};
+use crate::disk_io::{DiskOps, GroupExecutor};
+use quorate_raft::{Generation, Offset};
+use quorate_ring::{Completion, CompletionKind, Ring, Wait};
+use quorate_storage::{
+    FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError,
+};
+use std::sync::Arc;
+
+/// What the raft loop tells the log writer.
+#[derive(Debug)]
+pub enum LogCommand {
+    /// Append a batch.
+    Append(StampedBatch),
+    /// Cut the log.
+    Truncate {
+        /// New end.
+        end_offset: Offset,
+        /// The generation that begins.
+        generation: Generation,
+    },
+    /// Flush everything, seal, mark the clean stop.
+    Close,
+}
+
+/// What the log writer reports.
+pub type LogReport = Result<LogEvent, StorageError>;
+
+/// The log writer with the ring and the background thread that carry its I/O out.
+pub struct LogDriver {
+    writer: LogWriter<FileDisk>,
+    executor: GroupExecutor,
+    background: Background,
+}
+
+impl LogDriver {
+    /// Drives `writer`; its blocking jobs go to `background`.
+    #[must_use]
+    pub fn new(writer: LogWriter<FileDisk>, ops: DiskOps, background: Background) -> Self {
+        Self { writer, executor: GroupExecutor::new(ops), background }
+    }
+
+    /// Takes a command. Nothing is started before [`Self::start_io`].
+    pub fn on_command(&mut self, command: LogCommand) {
+        match command {
+            LogCommand::Append(batch) => self.writer.append(batch),
+            LogCommand::Truncate { end_offset, generation } => {
+                self.writer.truncate(end_offset, generation);
+            }
+            LogCommand::Close => self.writer.close(),
+        }
+    }
+
+    /// Starts what the writer wants to be done next. Called once per turn, after its commands, so
+    /// that all of them share one group.
+    pub fn start_io(&mut self, ring: &mut Ring) {
+        while let Some(io) = self.writer.poll() {
+            match io {
+                Io::Group(group) => self.executor.start(ring, group),
+                Io::Job(job) => self.background.start_task(Task::Storage(job)),
+            }
+        }
+    }
+
+    /// A write or flush of the group in flight completed.
+    ///
+    /// # Errors
+    /// If the disk failed: final.
+    pub fn on_completion(
+        &mut self,
+        ring: &mut Ring,
+        user: u64,
+        kind: CompletionKind,
+    ) -> Result<Option<LogEvent>, StorageError> {
+        match self.executor.on_completion(ring, user, kind) {
+            Some((group, result)) => self.writer.on_group_done(group, result),
+            None => Ok(None),
+        }
+    }
+
+    /// A blocking job ended.
+    ///
+    /// # Errors
+    /// If the disk failed: final.
+    pub fn on_job_done(
+        &mut self,
+        done: JobDone<FileDisk>,
+    ) -> Result<Option<LogEvent>, StorageError> {
+        self.writer.on_job_done(done)
+    }
+}
+
+/// Commands that may wait for the log writer.
+pub const COMMANDS_MAX: usize = 4096;
+/// Reports that may wait for the raft loop.
+pub const REPORTS_MAX: usize = 4096;
+
+/// The log writer's own loop.
+pub struct LogLoop {
+    ring: Ring,
+    driver: LogDriver,
+    background: Background,
+    commands: Arc<Mailbox<Vec<LogCommand>>>,
+    reports: Arc<Mailbox<LogReport>>,
+    wait: Wait,
+}
+
+const DATA: u64 = 1;
+const MARK: u64 = 2;
+const FLUSH: u64 = 3;
+
+impl LogLoop {
+    /// Two writes and a flush are in flight at most, and the ring's own wake-up read.
+    pub const RING_ENTRIES: u32 = 16;
+
+    /// The loop around `writer`, between the two mailboxes.
+    #[must_use]
+    pub fn new(
+        ring: Ring,
+        writer: LogWriter<FileDisk>,
+        background: Background,
+        commands: Arc<Mailbox<Vec<LogCommand>>>,
+        reports: Arc<Mailbox<LogReport>>,
+        wait: Wait,
+    ) -> Self {
+        let ops = DiskOps { data: DATA, mark: MARK, flush: FLUSH };
+        let driver = LogDriver::new(writer, ops, background.clone());
+        Self { ring, driver, background, commands, reports, wait }
+    }
+
+    /// Runs until the log is closed or the disk fails.
+    pub fn run(mut self) {
+        let mut completions: Vec<Completion> = Vec::new();
+        loop {
+            while let Some(commands) = self.commands.receive() {
+                commands.into_iter().for_each(|command| self.driver.on_command(command));
+            }
+            while let Some(Done::Storage(done)) = self.background.next_result() {
+                let outcome = self.driver.on_job_done(done);
+                if self.report(outcome) {
+                    return;
+                }
+            }
+            self.driver.start_io(&mut self.ring);
+            if let Err(error) = self.ring.turn(self.wait, &mut completions) {
+                panic!("the log writer's ring failed: {error}");
+            }
+            for completion in completions.drain(..) {
+                let outcome =
+                    self.driver.on_completion(&mut self.ring, completion.user, completion.kind);
+                if self.report(outcome) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Passes an outcome on; whether it was the last.
+    fn report(&mut self, outcome: Result<Option<LogEvent>, StorageError>) -> bool {
+        let Some(report) = outcome.transpose() else { return false };
+        let last = matches!(report, Err(_) | Ok(LogEvent::Closed));
+        assert!(self.reports.send(report).is_ok(), "{REPORTS_MAX} log reports are unread");
+        last
+    }
+}

@@ -1,0 +1,572 @@
+//! Step 2 of 5 of the append path: the raft loop, one thread with one ring.
+//!
+//! Before: `quorate_net::Connection` made a typed request of a frame; after: the core assigns
+//! offsets (`quorate_raft`, step 3) and the log writer forms a group (step 4). One turn = drain
+//! completions and queues, read the clock once, step the replica, carry its effects out, submit
+//! once. Sends to followers are pushed ahead of the disk write, so that all disks work at once.
+
+use crate::background::{Background, Done, Mailbox, Task};
+use crate::client_loop::ClientLane;
+use crate::client_service::{Answer, ClientService, Lane};
+use crate::clock::{Clock, Now};
+use crate::connections::{ConnectionSet, Origin};
+use crate::log_loop::{LogCommand, LogDriver, LogReport};
+use crate::peers::{PeerEvent, Peers};
+use crate::raft_service::{RaftService, Routed};
+use crate::replica::{Effect, Replica};
+use quorate_net::ApiRequest;
+use quorate_raft::{Instant, Role};
+use quorate_ring::{Completion, Ring, Wait};
+use quorate_storage::{LogEvent, StorageError};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Top byte of the user data of the raft loop's completions.
+pub mod tags {
+    /// Connections of the controller listener.
+    pub const CONTROLLERS: u8 = 1;
+    /// Connections of client listeners, when the raft loop serves clients itself.
+    pub const CLIENTS: u8 = 2;
+    /// Links to peers.
+    pub const PEERS: u8 = 3;
+    /// Writes and flushes of the log, in the `fused` placement.
+    pub const LOG: u8 = 4;
+}
+
+/// How long a leader that shuts down waits for appends under way to be committed.
+const DRAIN_MS: u64 = 500;
+/// How long it waits for a successor.
+const SUCCESSOR_MS: u64 = 5_000;
+/// How long answers given last may take to leave.
+const LINGER_MS: u64 = 50;
+/// How long a node whose disk failed tells the voters so before it ends.
+const FAREWELL_MS: u64 = 300;
+
+/// Requests of one turn: bounds the time until its sends and writes are submitted.
+const REQUESTS_PER_TURN: usize = 1024;
+
+/// How a raft loop ends badly.
+#[derive(Debug, thiserror::Error)]
+pub enum LoopError {
+    /// The log could not be written; the node must not go on.
+    #[error("the disk failed, so this node stops: {0}")]
+    Storage(#[from] StorageError),
+    /// The quorum-state file could not be written.
+    #[error("the election state could not be written, so this node stops: {0}")]
+    ElectionState(io::Error),
+    /// The ring failed.
+    #[error("io_uring failed: {0}")]
+    Ring(io::Error),
+}
+
+/// Where the log writer runs.
+pub enum Log {
+    /// On this thread and ring.
+    Fused(Box<LogDriver>),
+    /// On its own thread.
+    Split {
+        /// Commands to it.
+        commands: Arc<Mailbox<Vec<LogCommand>>>,
+        /// Commands of this turn, and those that did not fit into the mailbox.
+        pending: Vec<LogCommand>,
+        /// Reports from it.
+        reports: Arc<Mailbox<LogReport>>,
+    },
+}
+
+/// Everything a raft loop is made of.
+pub struct Parts {
+    /// Its ring, made on its thread.
+    pub ring: Ring,
+    /// The clock all timers go by.
+    pub clock: Clock,
+    /// The replica.
+    pub replica: Replica,
+    /// Answers peers.
+    pub raft_service: RaftService,
+    /// Answers clients.
+    pub client_service: ClientService,
+    /// The controller listener's connections.
+    pub controllers: ConnectionSet,
+    /// Client connections, if this loop serves them itself.
+    pub clients: Option<ConnectionSet>,
+    /// Client loops, if there are any.
+    pub lanes: Vec<ClientLane>,
+    /// Links to peers.
+    pub peers: Peers,
+    /// The log writer.
+    pub log: Log,
+    /// The background thread.
+    pub background: Background,
+    /// Set from outside to begin the graceful shutdown.
+    pub stop: Arc<AtomicBool>,
+    /// How the loop waits.
+    pub wait: WaitKind,
+    /// Appended but not flushed bytes above which senders wait.
+    pub unflushed_bytes_max: usize,
+}
+
+/// How a loop waits for its next completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// Sleeps in the kernel at once.
+    Block,
+    /// Looks at the queue for a bounded time first.
+    Adaptive {
+        /// The bound; 50 us or less.
+        spin: Duration,
+    },
+}
+
+impl WaitKind {
+    /// Waiting for at most `timeout`.
+    #[must_use]
+    pub fn until(self, timeout: Option<Duration>) -> Wait {
+        match self {
+            Self::Block => Wait::Until { timeout },
+            Self::Adaptive { spin } => Wait::Spin { for_: spin, timeout },
+        }
+    }
+
+    /// Waiting without a deadline.
+    #[must_use]
+    pub fn forever(self) -> Wait {
+        self.until(None)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// No new appends; those under way are waited for.
+    Draining {
+        until: Instant,
+    },
+    /// The core has been told to shut down.
+    Leaving {
+        until: Instant,
+    },
+    /// Last answers leave.
+    Lingering {
+        until: Instant,
+    },
+    /// The log is being sealed.
+    Closing,
+    /// The disk failed; the voters are told.
+    Failed {
+        until: Instant,
+    },
+    Done,
+}
+
+/// The raft loop.
+pub struct RaftLoop {
+    parts: Parts,
+    stage: Stage,
+    failure: Option<LoopError>,
+    completions: Vec<Completion>,
+    effects: Vec<Effect>,
+    peer_events: Vec<PeerEvent>,
+    answers: Vec<Answer>,
+    lane_answers: Vec<Vec<Answer>>,
+}
+
+impl RaftLoop {
+    /// A loop of these parts.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let lane_answers = parts.lanes.iter().map(|_| Vec::new()).collect();
+        Self {
+            parts,
+            stage: Stage::Running,
+            failure: None,
+            completions: Vec::new(),
+            effects: Vec::new(),
+            peer_events: Vec::new(),
+            answers: Vec::new(),
+            lane_answers,
+        }
+    }
+
+    /// Runs until the node has shut down.
+    ///
+    /// # Errors
+    /// If the disk or the ring failed.
+    pub fn run(mut self) -> Result<(), LoopError> {
+        let mut now = self.parts.clock.read();
+        while self.stage != Stage::Done {
+            self.work(now);
+            let wait = self.wait(now);
+            self.parts.ring.turn(wait, &mut self.completions).map_err(LoopError::Ring)?;
+            now = self.parts.clock.read();
+            self.take_completions(now);
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    /// Everything between two submissions.
+    fn work(&mut self, now: Now) {
+        self.take_background_results(now);
+        self.take_log_reports(now);
+        self.take_peer_events(now);
+        self.serve_peers(now);
+        self.serve_clients(now);
+        self.fire_timers(now);
+        self.parts.replica.finish_turn(now);
+        self.carry_out(now);
+        self.hand_out_answers();
+        self.advance_stage(now);
+        self.carry_out(now);
+        self.submit(now);
+    }
+
+    fn wait(&self, now: Now) -> Wait {
+        let stage = match self.stage {
+            Stage::Draining { until }
+            | Stage::Leaving { until }
+            | Stage::Lingering { until }
+            | Stage::Failed { until } => Some(until),
+            _ => None,
+        };
+        let deadline = [
+            self.parts.replica.next_deadline(),
+            self.parts.client_service.next_deadline(),
+            self.parts.controllers.next_deadline(),
+            self.parts.clients.as_ref().and_then(ConnectionSet::next_deadline),
+            stage,
+        ];
+        let deadline = deadline.into_iter().flatten().min();
+        let timeout =
+            deadline.map(|at| Duration::from_nanos(at.0.saturating_sub(now.instant.0)));
+        if self.stage == Stage::Done || self.has_more_requests() {
+            return Wait::No;
+        }
+        self.parts.wait.until(timeout)
+    }
+
+    /// Whether requests were left for the next turn (and may be served in it).
+    fn has_more_requests(&self) -> bool {
+        !self.is_held_back() && self.parts.clients.as_ref().is_some_and(ConnectionSet::has_ready)
+    }
+
+    /// Whether senders have to wait for the disk.
+    fn is_held_back(&self) -> bool {
+        self.parts.replica.unflushed_bytes() > self.parts.unflushed_bytes_max
+    }
+
+    fn take_completions(&mut self, now: Now) {
+        let mut completions = std::mem::take(&mut self.completions);
+        for Completion { user, kind } in completions.drain(..) {
+            let parts = &mut self.parts;
+            match (user >> 56) as u8 {
+                tags::CONTROLLERS => {
+                    parts.controllers.on_completion(&mut parts.ring, now.instant, user, kind);
+                }
+                tags::CLIENTS => {
+                    let clients = parts.clients.as_mut().expect("only its own completions");
+                    clients.on_completion(&mut parts.ring, now.instant, user, kind);
+                }
+                tags::PEERS => {
+                    parts.peers.on_completion(&mut parts.ring, now.instant, user, kind);
+                }
+                tags::LOG => {
+                    let Log::Fused(driver) = &mut parts.log else {
+                        panic!("a log completion without a log writer")
+                    };
+                    let outcome = driver.on_completion(&mut parts.ring, user, kind);
+                    self.on_log_outcome(now, outcome);
+                }
+                tag => panic!("a completion with an unknown tag {tag}"),
+            }
+        }
+        self.completions = completions;
+    }
+
+    fn take_background_results(&mut self, now: Now) {
+        while let Some(done) = self.parts.background.next_result() {
+            match done {
+                Done::Storage(job) => {
+                    let Log::Fused(driver) = &mut self.parts.log else {
+                        panic!("a storage job of another loop")
+                    };
+                    let outcome = driver.on_job_done(job);
+                    self.on_log_outcome(now, outcome);
+                }
+                Done::ElectionPersisted { seq, result: Ok(()) } => {
+                    self.parts.replica.on_election_persisted(now, seq);
+                }
+                Done::ElectionPersisted { result: Err(error), .. } => {
+                    self.failure.get_or_insert(LoopError::ElectionState(error));
+                }
+                Done::Read { id, result } => {
+                    if let Err(error) = &result {
+                        tracing::warn!(%error, "a read of the log failed");
+                    }
+                    self.parts.replica.on_read(id, result);
+                }
+                Done::Resolved { peer, result } => {
+                    self.parts.peers.on_resolved(&mut self.parts.ring, peer, result);
+                }
+            }
+        }
+    }
+
+    fn take_log_reports(&mut self, now: Now) {
+        let Log::Split { reports, .. } = &self.parts.log else { return };
+        let reports = Arc::clone(reports);
+        while let Some(report) = reports.receive() {
+            self.on_log_outcome(now, report.map(Some));
+        }
+    }
+
+    /// Tells the replica what the log writer reported.
+    fn on_log_outcome(&mut self, now: Now, outcome: Result<Option<LogEvent>, StorageError>) {
+        match outcome {
+            Ok(Some(LogEvent::Closed)) => self.stage = Stage::Done,
+            Ok(Some(event)) if self.failure.is_none() => {
+                self.parts.replica.on_log_event(now, &event);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.failure.get_or_insert(LoopError::Storage(error));
+            }
+        }
+    }
+
+    fn take_peer_events(&mut self, now: Now) {
+        let mut events = std::mem::take(&mut self.peer_events);
+        self.parts.peers.take_events(&mut events);
+        for event in events.drain(..) {
+            match event {
+                PeerEvent::Response { from, id, response, records } => {
+                    self.parts.replica.on_response(now, from, id, &response, &records);
+                }
+                PeerEvent::Failed { from, id, failure } => {
+                    self.parts.replica.on_request_failed(now, from, id, failure);
+                }
+                PeerEvent::ClientEndpoints(endpoints) => {
+                    let directory = self.parts.client_service.directory_mut();
+                    directory.learn(endpoints);
+                    let complete = directory.is_complete(self.parts.replica.raft().voters());
+                    self.parts.peers.set_directory_complete(complete);
+                }
+                PeerEvent::Resolve { peer, endpoint } => {
+                    self.parts.background.start_task(Task::Resolve { peer, endpoint });
+                }
+            }
+        }
+        self.peer_events = events;
+    }
+
+    fn serve_peers(&mut self, now: Now) {
+        while let Some((origin, request)) = self.parts.controllers.next_request() {
+            match self.parts.raft_service.on_request(origin, request) {
+                Routed::Raft(token, request) => {
+                    self.parts.replica.on_request(now, token, &request);
+                }
+                Routed::Refused(response) => self.parts.controllers.respond(origin, &response),
+                Routed::Other(request) => {
+                    self.serve_client(now, Lane::Controllers, origin, request);
+                }
+            }
+        }
+    }
+
+    fn serve_clients(&mut self, now: Now) {
+        for _ in 0..REQUESTS_PER_TURN {
+            if self.is_held_back() {
+                return;
+            }
+            let Some(clients) = self.parts.clients.as_mut() else { break };
+            let Some((origin, request)) = clients.next_request() else { break };
+            self.serve_client(now, Lane::Clients, origin, request);
+        }
+        for index in 0..self.parts.lanes.len() {
+            let requests = Arc::clone(&self.parts.lanes[index].requests);
+            while !self.is_held_back()
+                && let Some(batch) = requests.receive()
+            {
+                for (origin, request) in batch {
+                    self.serve_client(now, Lane::Loop(index), origin, request);
+                }
+            }
+        }
+    }
+
+    fn serve_client(&mut self, now: Now, lane: Lane, origin: Origin, request: ApiRequest) {
+        let parts = &mut self.parts;
+        parts.client_service.on_request(
+            now,
+            &mut parts.replica,
+            lane,
+            origin,
+            request,
+            &mut self.answers,
+        );
+    }
+
+    fn fire_timers(&mut self, now: Now) {
+        let parts = &mut self.parts;
+        if parts.replica.next_deadline().is_some_and(|at| at <= now.instant) {
+            parts.replica.on_tick(now);
+        }
+        parts.client_service.on_tick(now, &mut parts.replica, &mut self.answers);
+        parts.controllers.on_tick(&mut parts.ring, now.instant);
+        if let Some(clients) = &mut parts.clients {
+            clients.on_tick(&mut parts.ring, now.instant);
+        }
+    }
+
+    /// Carries the replica's effects out, in their order.
+    fn carry_out(&mut self, now: Now) {
+        let mut effects = std::mem::take(&mut self.effects);
+        loop {
+            self.parts.replica.take_effects(&mut effects);
+            if effects.is_empty() {
+                break;
+            }
+            for effect in effects.drain(..) {
+                self.carry_out_one(now, effect);
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn is_log_closed(&self) -> bool {
+        self.failure.is_some() || matches!(self.stage, Stage::Closing | Stage::Done)
+    }
+
+    fn carry_out_one(&mut self, now: Now, effect: Effect) {
+        let log_closed = self.is_log_closed();
+        let parts = &mut self.parts;
+        match effect {
+            Effect::Send { to, id, request } => parts.peers.send(&mut parts.ring, to, id, request),
+            Effect::Respond { token, response, records } => {
+                parts.raft_service.respond(&mut parts.controllers, token, response, records);
+            }
+            // Once the log is being sealed, or has failed, nothing that comes in is taken: it is
+            // never flushed, so it is never acknowledged.
+            Effect::Append(_) | Effect::Truncate { .. } if log_closed => {}
+            Effect::Append(batch) => parts.log.on_command(LogCommand::Append(batch)),
+            Effect::Truncate { end_offset, generation } => {
+                tracing::warn!(%end_offset, "cutting the log: it diverged from the leader's");
+                parts.log.on_command(LogCommand::Truncate { end_offset, generation });
+            }
+            Effect::PersistElection { seq, election } => {
+                parts.background.start_task(Task::PersistElection { seq, election });
+            }
+            Effect::Read { id, plan } => parts.background.start_task(Task::Read { id, plan }),
+            Effect::ConsumerRead { id, records } => {
+                parts.client_service.on_read(now, &mut parts.replica, id, records, &mut self.answers);
+            }
+            Effect::Committed(_) => {
+                parts.client_service.on_commit(now, &mut parts.replica, &mut self.answers);
+            }
+            Effect::Became { role, epoch, leader_id, reason } => {
+                let leader = leader_id.map_or_else(|| "none".to_owned(), |id| id.to_string());
+                tracing::info!(?role, %epoch, leader, reason, "state changed");
+                if role != Role::Leader {
+                    parts.client_service.on_leadership_lost(&mut parts.replica, &mut self.answers);
+                }
+            }
+            Effect::Conflict { what, from } => {
+                tracing::error!(what, ?from, "a message conflicts with the state of this node");
+            }
+            Effect::ShutdownComplete => {
+                if matches!(self.stage, Stage::Leaving { .. }) {
+                    self.stage = Stage::Lingering { until: now.instant.plus_ms(LINGER_MS) };
+                }
+            }
+        }
+    }
+
+    /// Gives answers to the connections they belong to.
+    fn hand_out_answers(&mut self) {
+        let mut answers = std::mem::take(&mut self.answers);
+        for answer in answers.drain(..) {
+            match answer.lane {
+                Lane::Controllers => answer.give(&mut self.parts.controllers),
+                Lane::Clients => {
+                    answer.give(self.parts.clients.as_mut().expect("its request came from there"));
+                }
+                Lane::Loop(index) => self.lane_answers[index].push(answer),
+            }
+        }
+        self.answers = answers;
+        for (index, pending) in self.lane_answers.iter_mut().enumerate() {
+            if !pending.is_empty() {
+                let batch = std::mem::take(pending);
+                if let Err(batch) = self.parts.lanes[index].answers.send(batch) {
+                    *pending = batch;
+                }
+            }
+        }
+    }
+
+    /// Walks through the shutdown.
+    fn advance_stage(&mut self, now: Now) {
+        if self.failure.is_some()
+            && !matches!(self.stage, Stage::Failed { .. } | Stage::Done)
+        {
+            self.parts.client_service.refuse_appends();
+            self.parts.replica.on_storage_failed(now);
+            self.stage = Stage::Failed { until: now.instant.plus_ms(FAREWELL_MS) };
+        }
+        match self.stage {
+            Stage::Running if self.parts.stop.load(Ordering::Acquire) => {
+                tracing::info!("shutting down");
+                self.parts.client_service.refuse_appends();
+                self.stage = Stage::Draining { until: now.instant.plus_ms(DRAIN_MS) };
+                self.advance_stage(now);
+            }
+            Stage::Draining { until }
+                if !self.parts.client_service.has_uncommitted() || now.instant >= until =>
+            {
+                self.stage = Stage::Leaving { until: now.instant.plus_ms(SUCCESSOR_MS) };
+                self.parts.replica.shutdown(now);
+            }
+            Stage::Leaving { until } if now.instant >= until => {
+                tracing::warn!("no successor took over in time");
+                self.stage = Stage::Lingering { until: now.instant };
+            }
+            Stage::Lingering { until } if now.instant >= until => {
+                self.parts.log.on_command(LogCommand::Close);
+                self.stage = Stage::Closing;
+            }
+            Stage::Failed { until } if now.instant >= until => self.stage = Stage::Done,
+            _ => {}
+        }
+    }
+
+    /// Pushes what is to be submitted: answers and sends first, then the disk.
+    fn submit(&mut self, now: Now) {
+        let parts = &mut self.parts;
+        parts.controllers.flush(&mut parts.ring);
+        parts.peers.flush(&mut parts.ring, now.instant);
+        if let Some(clients) = &mut parts.clients {
+            clients.flush(&mut parts.ring);
+        }
+        match &mut parts.log {
+            Log::Fused(driver) if self.failure.is_none() => driver.start_io(&mut parts.ring),
+            Log::Fused(_) => {}
+            Log::Split { commands, pending, .. } => {
+                if !pending.is_empty()
+                    && let Err(unsent) = commands.send(std::mem::take(pending))
+                {
+                    *pending = unsent;
+                }
+            }
+        }
+    }
+}
+
+impl Log {
+    fn on_command(&mut self, command: LogCommand) {
+        match self {
+            Self::Fused(driver) => driver.on_command(command),
+            Self::Split { pending, .. } => pending.push(command),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Serves the raft APIs of the controller listener: frames' requests to the core, its answers back.
+
+use crate::connections::{ConnectionSet, Origin};
+use crate::raft_wire::{self, FromWire, Identity};
+use bytes::Bytes;
+use quorate_net::{ApiRequest, ApiResponse};
+use quorate_raft::{Request, RequestToken, Response};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Raft requests that are not answered yet, by the token the core knows them by.
+pub struct RaftService {
+    identity: Arc<Identity>,
+    waiting: HashMap<RequestToken, Origin>,
+    next_token: u64,
+}
+
+/// What becomes of a request on a controller listener.
+#[derive(Debug)]
+pub enum Routed {
+    /// For the core.
+    Raft(RequestToken, Request),
+    /// Refused before it reached the core.
+    Refused(ApiResponse),
+    /// Not a raft request.
+    Other(ApiRequest),
+}
+
+impl RaftService {
+    /// Nothing waits yet.
+    #[must_use]
+    pub fn new(identity: Arc<Identity>) -> Self {
+        Self { identity, waiting: HashMap::new(), next_token: 1 }
+    }
+
+    /// Routes a request.
+    pub fn on_request(&mut self, origin: Origin, request: ApiRequest) -> Routed {
+        match raft_wire::request_from_wire(&self.identity, request) {
+            FromWire::Raft(request) => {
+                let token = RequestToken(self.next_token);
+                self.next_token += 1;
+                self.waiting.insert(token, origin);
+                Routed::Raft(token, request)
+            }
+            FromWire::Refused(refusal) => Routed::Refused(refusal),
+            FromWire::Other(other) => Routed::Other(other),
+        }
+    }
+
+    /// Sends the core's answer to whoever asked.
+    ///
+    /// # Panics
+    /// If the token was answered before: every request is answered once.
+    pub fn respond(
+        &mut self,
+        connections: &mut ConnectionSet,
+        token: RequestToken,
+        response: Response,
+        records: Vec<Bytes>,
+    ) {
+        let origin = self.waiting.remove(&token).expect("every request is answered once");
+        let version = origin.version;
+        let wire = raft_wire::response_to_wire(&self.identity, version, response, records);
+        connections.respond(origin, &wire);
+    }
+}

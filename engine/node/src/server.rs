@@ -1,0 +1,477 @@
+//! One node: checks the host, opens the log, makes the loops and waits for them.
+//!
+//! Start-up goes from what changes nothing to what does: ring, directory, identity, ports are
+//! checked before the log is opened, so that a node that cannot run leaves everything as it was.
+
+use crate::background::{Background, Mailbox};
+use crate::client_loop::{ClientLane, ClientLoop, LANE_MAX, LaneOut};
+use crate::client_service::ClientService;
+use crate::clock::Clock;
+use crate::config::{Cores, Listener, ServerConfig};
+use crate::connections::{ConnectionSet, SetLimits};
+use crate::directory::Directory;
+use crate::disk_io::DiskOps;
+use crate::format::{FormatError, Meta, check_formatted};
+use crate::log_loop::{COMMANDS_MAX, LogDriver, LogLoop, REPORTS_MAX};
+use crate::peers::Peers;
+use crate::raft_loop::{Log, LoopError, Parts, RaftLoop, WaitKind, tags};
+use crate::raft_service::RaftService;
+use crate::raft_wire::Identity;
+use crate::replica::Replica;
+use quorate_net::{Limits, ListenerKind};
+use quorate_raft::{
+    DirectoryId, ElectionState, LogState, NodeId, Outputs, Peer, Raft, ReplicaKey,
+};
+use quorate_ring::{Ring, RingConfig, RingError, Waker};
+use quorate_storage::{
+    DataDirError, DirLock, FileDisk, LockError, LogConfig, OpenedLog, RecoveryError,
+    StateFileError, check_data_dir, lock_dir, open_log, read_quorum_state,
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// The longest an adaptive wait spins. Longer spins were measured to turn a disk write of 90 us
+/// into 4 ms when they share a CPU with the disk's interrupts.
+const SPIN: Duration = Duration::from_micros(30);
+
+/// Operations of a loop that may be in flight at once.
+const RING_ENTRIES: u32 = 4096;
+
+/// Requests of one connection that may be answered out of order inside; more wait in the socket.
+const REQUESTS_IN_FLIGHT_MAX: usize = 1024;
+/// Answers of one connection that its client has not read; above, it is not read from.
+const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Room for controller connections beside the configured number for clients.
+const CONTROLLER_CONNECTIONS_MAX: usize = 1024;
+
+/// Why a node could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// io_uring is not to be had.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// The directory is not formatted, or belongs to somebody else.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The directory's file system can't hold a log.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// Another process uses the directory.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The log can't be opened.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// The quorum-state file can't be used.
+    #[error(transparent)]
+    StateFile(#[from] StateFileError),
+    /// A listener can't be bound.
+    #[error("cannot listen on {name}://{address}: {source}")]
+    Listen {
+        /// The listener's name.
+        name: String,
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A thread or a signal handler can't be set up.
+    #[error("cannot {what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A loop failed while running.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
+    /// A bug: a thread panicked. Its message is in the log.
+    #[error("the {0} thread panicked: this is a bug; its message is in the log above")]
+    Panicked(&'static str),
+}
+
+/// Runs a node until SIGTERM or SIGINT has stopped it gracefully.
+///
+/// # Errors
+/// If it can't start, or had to stop because the disk failed.
+pub fn run(config: ServerConfig) -> Result<(), ServerError> {
+    stop_all_on_panic();
+    quorate_ring::probe()?;
+    let meta = check_formatted(&config)?;
+    let data_dir = check_data_dir(&config.log_dir)?;
+    let lock = lock_dir(&config.log_dir)?;
+    let controller_listeners = listen_all(&config.controller_listeners)?;
+    let client_listeners = listen_all(&config.client_listeners)?;
+    tracing::info!(
+        node = config.node_id,
+        cluster = %meta.cluster_id,
+        dir = %config.log_dir.display(),
+        file_system = %data_dir.fs_kind,
+        "starting"
+    );
+    let node = Node { config, meta, _lock: lock, controller_listeners, client_listeners };
+    node.run()
+}
+
+/// A panic is a bug, and a node that has one must not go on with the threads that are left: to the
+/// quorum it is then a node that crashed, which it can stand.
+fn stop_all_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        std::process::abort();
+    }));
+}
+
+struct Node {
+    config: ServerConfig,
+    meta: Meta,
+    _lock: DirLock,
+    controller_listeners: Vec<Arc<OwnedFd>>,
+    client_listeners: Vec<Arc<OwnedFd>>,
+}
+
+/// What was read from the disk.
+struct Opened {
+    log: OpenedLog<FileDisk>,
+    election: ElectionState,
+}
+
+impl Node {
+    fn run(self) -> Result<(), ServerError> {
+        let opened = self.open()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let waker = Arc::new(OnceLock::<Waker>::new());
+        stop_on_signals(Arc::clone(&stop), Arc::clone(&waker))?;
+        let raft_thread = thread::Builder::new()
+            .name("raft".into())
+            .spawn(move || self.run_raft_loop(opened, stop, &waker))
+            .map_err(|source| ServerError::Os { what: "start the raft thread", source })?;
+        raft_thread.join().map_err(|_| ServerError::Panicked("raft"))?
+    }
+
+    fn open(&self) -> Result<Opened, ServerError> {
+        let dir = self.config.topic_dir();
+        let election = read_quorum_state(&FileDisk, &dir)?.unwrap_or_default();
+        let log = open_log(FileDisk, self.log_config(), election.epoch)?;
+        tracing::info!(end_offset = %log.log_end, "log opened: {}", log.report);
+        Ok(Opened { log, election })
+    }
+
+    fn log_config(&self) -> LogConfig {
+        LogConfig {
+            dir: self.config.topic_dir(),
+            topic_id: self.config.topic_id,
+            segment_bytes: self.config.segment_bytes,
+            group_bytes_max: self.config.group_bytes_max,
+            index_interval_bytes: 4096,
+        }
+    }
+
+    /// The raft thread: makes the rings' users on the thread that runs them.
+    fn run_raft_loop(
+        self,
+        opened: Opened,
+        stop: Arc<AtomicBool>,
+        waker: &OnceLock<Waker>,
+    ) -> Result<(), ServerError> {
+        let placement = Placement::of(&self.config);
+        placement.pin(0);
+        let clock = Clock::new();
+        let now = clock.read();
+        let ring = Ring::new(&RingConfig { entries: RING_ENTRIES })?;
+        let _ = waker.set(ring.waker());
+        let voters: Vec<NodeId> =
+            self.config.voters.voters().iter().map(|voter| voter.key.id).collect();
+        let background =
+            Background::start(self.config.topic_dir(), voters, ring.waker()).map_err(|source| {
+                ServerError::Os { what: "start the background thread", source }
+            })?;
+
+        let mut outputs = Outputs::new();
+        let log_state = LogState {
+            start_offset: opened.log.log_start,
+            end_offset: opened.log.log_end,
+            epochs: opened.log.epochs,
+        };
+        let config = self.raft_config(now.instant.0 ^ now.wall_ms.unsigned_abs());
+        let raft = Raft::new(config, opened.election, log_state, now.instant, &mut outputs);
+        let replica =
+            Replica::new(raft, outputs, opened.log.index, self.config.tail_bytes, now);
+
+        let identity = Arc::new(self.identity());
+        let directory = Directory::new(
+            self.config.node_id,
+            self.config.client_listeners.first().map(|listener| listener.advertised.clone()),
+        );
+        let log = placement.start_log(opened.log.writer, &ring, &background)?;
+        let client_stop = Arc::new(AtomicBool::new(false));
+        let lanes = self.start_client_loops(&placement, clock, &ring, &client_stop)?;
+        let clients = lanes.is_empty().then(|| {
+            let listeners = self.client_listeners.clone();
+            ConnectionSet::new(ListenerKind::Client, tags::CLIENTS, listeners, self.limits())
+        });
+        let controllers = ConnectionSet::new(
+            ListenerKind::Controller,
+            tags::CONTROLLERS,
+            self.controller_listeners.clone(),
+            SetLimits { connections_max: CONTROLLER_CONNECTIONS_MAX, ..self.limits() },
+        );
+        let parts = Parts {
+            ring,
+            clock,
+            replica,
+            raft_service: RaftService::new(Arc::clone(&identity)),
+            client_service: ClientService::new(Arc::clone(&identity), directory),
+            controllers,
+            clients,
+            lanes,
+            peers: Peers::new(tags::PEERS, identity),
+            log,
+            background,
+            stop,
+            wait: placement.wait,
+            unflushed_bytes_max: self.config.unflushed_bytes_max,
+        };
+        let result = RaftLoop::new(parts).run();
+        client_stop.store(true, Ordering::Release);
+        Ok(result?)
+    }
+
+    fn limits(&self) -> SetLimits {
+        SetLimits {
+            connections_max: self.config.connections_max,
+            in_flight_bytes_max: self.config.in_flight_bytes_max,
+            idle_ms: self.config.connection_idle_ms,
+            connection: Limits {
+                frame_bytes_max: self.config.frame_bytes_max,
+                requests_in_flight_max: REQUESTS_IN_FLIGHT_MAX,
+                output_bytes_max: OUTPUT_BYTES_MAX,
+            },
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        Identity {
+            node_id: self.config.node_id,
+            directory_id: DirectoryId(self.meta.directory_id),
+            cluster_id: self.meta.cluster_id.clone(),
+            cluster_id_strict: self.config.cluster_id_strict,
+            topic_name: self.config.topic_name.clone(),
+            topic_id: self.config.topic_id,
+            listener_name: self.config.raft_listener().name.clone(),
+            voters: self.config.voters.clone(),
+        }
+    }
+
+    fn raft_config(&self, seed: u64) -> quorate_raft::Config {
+        let config = &self.config;
+        let own = &config.raft_listener().advertised;
+        let bootstrap = config.bootstrap_servers.iter().filter(|server| *server != own);
+        quorate_raft::Config {
+            local: ReplicaKey {
+                id: config.node_id,
+                directory_id: DirectoryId(self.meta.directory_id),
+            },
+            voters: config.voters.clone(),
+            // Kafka numbers bootstrap servers -2, -3, ...
+            bootstrap: (2..)
+                .zip(bootstrap)
+                .map(|(number, endpoint): (NodeId, _)| Peer {
+                    id: -number,
+                    endpoint: endpoint.clone(),
+                })
+                .collect(),
+            local_endpoint: own.clone(),
+            election_timeout_ms: config.election_timeout_ms,
+            fetch_timeout_ms: config.fetch_timeout_ms,
+            election_backoff_max_ms: config.election_backoff_max_ms,
+            request_timeout_ms: config.request_timeout_ms,
+            retry_backoff_ms: config.retry_backoff_ms,
+            retry_backoff_max_ms: config.retry_backoff_max_ms,
+            fetch_max_wait_ms: 500,
+            fetch_max_bytes: config.fetch_bytes_max,
+            seed: seed ^ (u64::from(config.node_id.unsigned_abs()) << 48),
+        }
+    }
+
+    fn start_client_loops(
+        &self,
+        placement: &Placement,
+        clock: Clock,
+        ring: &Ring,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Vec<ClientLane>, ServerError> {
+        let mut lanes = Vec::new();
+        for index in 0..self.config.client_loops {
+            let requests = Mailbox::new(LANE_MAX, ring.waker());
+            let (made, waker) = sync_channel(1);
+            let (answers_out, answers_in) = sync_channel::<Arc<Mailbox<LaneOut>>>(1);
+            let (listeners, limits) = (self.client_listeners.clone(), self.limits());
+            let (stop, wait) = (Arc::clone(stop), placement.wait);
+            let to_raft = Arc::clone(&requests);
+            let placement = placement.clone();
+            spawn("client", move || {
+                placement.pin(2 + index);
+                let Some(ring) = make_ring(RING_ENTRIES, &made) else { return };
+                let Ok(answers) = answers_in.recv() else { return };
+                let lane = ClientLane { requests: to_raft, answers };
+                let looped = ClientLoop::new(ring, clock, listeners, limits, lane, stop, wait);
+                if let Err(error) = looped.run() {
+                    tracing::error!(%error, "a client loop's ring failed");
+                }
+            })?;
+            let waker = waker.recv().map_err(|_| ServerError::Panicked("client"))??;
+            let answers = Mailbox::new(LANE_MAX, waker);
+            let _ = answers_out.send(Arc::clone(&answers));
+            lanes.push(ClientLane { requests, answers });
+        }
+        Ok(lanes)
+    }
+}
+
+/// Which loop runs where, and how loops wait.
+#[derive(Clone, Debug)]
+struct Placement {
+    split: bool,
+    wait: WaitKind,
+    cpus: Vec<usize>,
+}
+
+impl Placement {
+    /// `auto` splits only where every loop gets a core of its own and one is left for the rest.
+    fn of(config: &ServerConfig) -> Self {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let split = match config.cores {
+            Cores::Fused => false,
+            Cores::Split => true,
+            Cores::Auto => cores >= 4,
+        };
+        let wait = match config.wait {
+            crate::config::Wait::Block => WaitKind::Block,
+            crate::config::Wait::Adaptive => WaitKind::Adaptive { spin: SPIN },
+            crate::config::Wait::Auto if split && cores >= 4 => WaitKind::Adaptive { spin: SPIN },
+            crate::config::Wait::Auto => WaitKind::Block,
+        };
+        Self { split, wait, cpus: config.pin_cpus.clone() }
+    }
+
+    /// Pins the calling thread to the `index`-th of the configured CPUs: raft loop, log writer,
+    /// client loops, in this order.
+    fn pin(&self, index: usize) {
+        if let Some(&cpu) = self.cpus.get(index)
+            && let Err(error) = quorate_ring::pin_to_cpu(cpu)
+        {
+            tracing::warn!(cpu, %error, "cannot pin a loop to its CPU");
+        }
+    }
+
+    fn start_log(
+        &self,
+        writer: quorate_storage::LogWriter<FileDisk>,
+        ring: &Ring,
+        background: &Background,
+    ) -> Result<Log, ServerError> {
+        if !self.split {
+            let tag = u64::from(tags::LOG) << 56;
+            let ops = DiskOps { data: tag | 1, mark: tag | 2, flush: tag | 3 };
+            return Ok(Log::Fused(Box::new(LogDriver::new(writer, ops, background.clone()))));
+        }
+        let reports = Mailbox::new(REPORTS_MAX, ring.waker());
+        let (made, waker) = sync_channel(1);
+        let (commands_out, commands_in) = sync_channel(1);
+        let to_raft = Arc::clone(&reports);
+        let (background, wait) = (background.clone(), self.wait.forever());
+        let placement = self.clone();
+        spawn("log", move || {
+            placement.pin(1);
+            let Some(ring) = make_ring(LogLoop::RING_ENTRIES, &made) else { return };
+            let Ok(commands) = commands_in.recv() else { return };
+            let background = background.for_loop(ring.waker());
+            LogLoop::new(ring, writer, background, commands, to_raft, wait).run();
+        })?;
+        let waker = waker.recv().map_err(|_| ServerError::Panicked("log"))??;
+        let commands = Mailbox::new(COMMANDS_MAX, waker);
+        let _ = commands_out.send(Arc::clone(&commands));
+        Ok(Log::Split { commands, pending: Vec::new(), reports })
+    }
+}
+
+fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(run)
+        .map(|_| ())
+        .map_err(|source| ServerError::Os { what: "start a thread", source })
+}
+
+/// Makes a ring on the calling thread and tells the one that waits for it how to wake it.
+fn make_ring(entries: u32, made: &SyncSender<Result<Waker, RingError>>) -> Option<Ring> {
+    match Ring::new(&RingConfig { entries }) {
+        Ok(ring) => {
+            let _ = made.send(Ok(ring.waker()));
+            Some(ring)
+        }
+        Err(error) => {
+            let _ = made.send(Err(error));
+            None
+        }
+    }
+}
+
+/// Sets `stop` and wakes the raft loop on SIGTERM or SIGINT; a second signal ends the process.
+fn stop_on_signals(
+    stop: Arc<AtomicBool>,
+    waker: Arc<OnceLock<Waker>>,
+) -> Result<(), ServerError> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|source| ServerError::Os { what: "handle signals", source })?;
+    spawn("signals", move || {
+        for _ in signals.forever() {
+            if stop.swap(true, Ordering::AcqRel) {
+                tracing::warn!("stopping at once: a second signal");
+                std::process::exit(1);
+            }
+            if let Some(waker) = waker.get() {
+                waker.wake();
+            }
+        }
+    })
+}
+
+fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> {
+    let mut sockets = Vec::new();
+    for listener in listeners {
+        let bound = listen(listener).map_err(|source| ServerError::Listen {
+            name: listener.name.clone(),
+            address: listener.bind.to_string(),
+            source,
+        })?;
+        sockets.push(Arc::new(OwnedFd::from(bound)));
+    }
+    Ok(sockets)
+}
+
+fn listen(listener: &Listener) -> io::Result<TcpListener> {
+    let host: &str = if listener.bind.host.is_empty() { "::" } else { &listener.bind.host };
+    let addresses: Vec<SocketAddr> = match (host, listener.bind.port).to_socket_addrs() {
+        Ok(addresses) => addresses.collect(),
+        Err(error) => return Err(error),
+    };
+    match TcpListener::bind(&addresses[..]) {
+        // A host without IPv6: all interfaces means all of IPv4.
+        Err(error) if listener.bind.host.is_empty() && error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind(("0.0.0.0", listener.bind.port))
+        }
+        bound => bound,
+    }
+}
