@@ -1,1 +1,46 @@
-//! (to come)
+//! The log on disk: Kafka's record batches in Kafka's segments, group commit, recovery that decides.
+//!
+//! - [`open_log`] recovers a log (or creates it) and gives a [`LogWriter`] and a [`SegmentIndex`].
+//! - The writer is sans-IO: it hands out [`Io`] and takes completions, and tells in [`LogEvent`]s what
+//!   is durable. Slow work goes through [`Disk`], the real one or the simulator's ([`sim_disk`]).
+//! - [`format`] has the codecs.
+//!
+//! What is asked of the disk: D1, what a completed flush covers is durable. D2, after a crash each
+//! sector (512 bytes or more) of an unflushed write is old or new, and the others are untouched.
+//!
+//! It knows no network, no clock and no thread; it decides nothing about leaders.
+#![forbid(unsafe_code)]
+
+mod clean_shutdown;
+mod disk;
+mod error;
+mod file_disk;
+pub mod format;
+mod group;
+mod index_file;
+mod inspect;
+mod job;
+mod log;
+mod log_writer;
+mod marks;
+mod read;
+mod recovery;
+mod scan;
+mod seal;
+mod segment;
+mod segment_index;
+mod state_file;
+
+pub use disk::{Disk, DiskFile, OpenMode};
+pub use error::{Operation, ReadError, RecoveryError, StateFileError, StorageError};
+pub use file_disk::{FileDisk, LogFile};
+pub use group::{GroupIo, GroupLocation};
+pub use inspect::Torn;
+pub use job::{Job, JobDone};
+pub use log::{LogConfig, OpenedLog, open_log};
+pub use log_writer::{Flushed, Io, LogEvent, LogWriter, StampedBatch, WriterStats};
+pub use read::ReadPlan;
+pub use recovery::RecoveryReport;
+pub use segment::BLOCK_BYTES;
+pub use segment_index::SegmentIndex;
+pub use state_file::{read_quorum_state, write_quorum_state};

@@ -1,0 +1,121 @@
+//! The files `.index` and `.timeindex` of a sealed segment, as Kafka would have written them. Quorate
+//! never reads them: it keeps its own sparse index in memory. Kafka and its tools do.
+//!
+//! `.index`, 8 bytes an entry: int32 last offset of a batch less the base offset, int32 position
+//! where that batch begins. `.timeindex`, 12 bytes an entry: int64 largest timestamp so far, int32
+//! offset of that batch less the base offset (Kafka's `LogSegment.append`).
+
+use crate::format::BatchHeader;
+use quorate_raft::Offset;
+
+/// Collects the entries of one segment, batch by batch.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexBuilder {
+    base: Offset,
+    interval: u64,
+    bytes_since_entry: u64,
+    offsets: Vec<u8>,
+    times: Vec<u8>,
+    /// Largest timestamp so far and the last offset of its batch.
+    max: (i64, Offset),
+    last_time: i64,
+}
+
+impl IndexBuilder {
+    /// For the segment at `base`, with an entry after every `interval` bytes or more.
+    pub(crate) fn new(base: Offset, interval: u64) -> Self {
+        Self {
+            base,
+            interval,
+            bytes_since_entry: 0,
+            offsets: Vec::new(),
+            times: Vec::new(),
+            max: (-1, base),
+            last_time: -1,
+        }
+    }
+
+    /// Adds the batch that begins at `position`.
+    pub(crate) fn add(&mut self, header: &BatchHeader, position: u64) {
+        let last = header.last_offset();
+        if header.max_timestamp > self.max.0 {
+            self.max = (header.max_timestamp, last);
+        }
+        if self.bytes_since_entry > self.interval {
+            self.offsets.extend_from_slice(&self.relative(last));
+            // Segments stay below 2 GiB: `LogConfig` is checked.
+            self.offsets
+                .extend_from_slice(&(position as u32).to_be_bytes());
+            self.add_time();
+            self.bytes_since_entry = 0;
+        }
+        self.bytes_since_entry += header.size as u64;
+    }
+
+    fn add_time(&mut self) {
+        let (timestamp, offset) = self.max;
+        if timestamp > self.last_time {
+            self.times.extend_from_slice(&timestamp.to_be_bytes());
+            let relative = self.relative(offset);
+            self.times.extend_from_slice(&relative);
+            self.last_time = timestamp;
+        }
+    }
+
+    /// A segment rolls before a relative offset exceeds 31 bits.
+    fn relative(&self, offset: Offset) -> [u8; 4] {
+        ((offset.0 - self.base.0) as u32).to_be_bytes()
+    }
+
+    /// The two files' contents, the time index with its closing entry.
+    pub(crate) fn finish(mut self) -> IndexFiles {
+        self.add_time();
+        IndexFiles {
+            base: self.base,
+            offsets: self.offsets,
+            times: self.times,
+        }
+    }
+}
+
+/// Contents of the two index files of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexFiles {
+    pub base: Offset,
+    pub offsets: Vec<u8>,
+    pub times: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{BatchBuilder, NewRecord};
+    use quorate_raft::Epoch;
+
+    #[test]
+    fn entries_stand_where_kafka_puts_them() {
+        let mut builder = IndexBuilder::new(Offset(100), 150);
+        let mut position = 0;
+        for (index, timestamp) in [10, 30, 20, 20, 40, 5].into_iter().enumerate() {
+            let mut batch = BatchBuilder::new(Offset(100 + index as i64), Epoch(1));
+            batch.push(NewRecord::value(timestamp, &[1; 32]));
+            let bytes = batch.build();
+            assert_eq!(bytes.len(), 100);
+            builder.add(&BatchHeader::parse(&bytes).unwrap(), position);
+            position += 100;
+        }
+        let files = builder.finish();
+        // More than 150 bytes lie before the third batch and again before the fifth.
+        let entries: Vec<u32> = (files.offsets.chunks(4))
+            .map(|number| u32::from_be_bytes(number.try_into().unwrap()))
+            .collect();
+        assert_eq!(entries, [2, 200, 4, 400]);
+        let expected = [
+            &30_i64.to_be_bytes()[..],
+            &1_u32.to_be_bytes(),
+            &40_i64.to_be_bytes(),
+            &4_u32.to_be_bytes(),
+        ];
+        assert_eq!(files.times, expected.concat());
+    }
+}

@@ -1,0 +1,805 @@
+//! Step 4 of 5 of the append path (before: `engine/raft/src/leader.rs`, after: `segment.rs`): many
+//! appends become one group, one write, one flush, one `Flushed`.
+//!
+//! Sans-IO: [`LogWriter::poll`] hands out what is to be done next, and the completion comes back in
+//! [`LogWriter::on_group_done`] or [`LogWriter::on_job_done`]. While a group is in flight the next one
+//! fills: group commit without a timer. Never reads a clock, never blocks, never tries a flush again.
+
+use crate::clean_shutdown::CleanShutdown;
+use crate::disk::Disk;
+use crate::error::{Operation, StorageError};
+use crate::format::{
+    BATCH_BYTES_LIMIT, BATCH_HEADER_BYTES, BatchHeader, GroupSums, LogIdentity, MARK_BYTES, Mark,
+};
+use crate::group::{GroupEnd, GroupIo, GroupLocation};
+use crate::index_file::{IndexBuilder, IndexFiles};
+use crate::job::{Close, Done, Job, JobDone, Kind, Roll, Truncate};
+use crate::log::LogConfig;
+use crate::seal::{SealAt, Spare, SpareInProgress};
+use crate::segment::{BLOCK_BYTES, Layout, SegmentFile, block_floor, segment_path};
+use bytes::Bytes;
+use quorate_raft::{Epoch, EpochStart, Generation, Offset};
+use quorate_ring::AlignedBuf;
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+/// A batch whose bytes have their base offset and epoch.
+#[derive(Clone, Debug)]
+pub struct StampedBatch {
+    /// The whole batch.
+    pub bytes: Bytes,
+    /// Offset of its first record.
+    pub base_offset: Offset,
+    /// Offset after its last record (exclusive).
+    pub end_offset: Offset,
+    /// Its leader epoch.
+    pub epoch: Epoch,
+}
+
+/// The next I/O to start.
+#[derive(Debug)]
+pub enum Io<D: Disk> {
+    /// To be written and flushed through the ring.
+    Group(GroupIo<D>),
+    /// To be run on a background thread.
+    Job(Job<D>),
+}
+
+/// What the disk has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogEvent {
+    /// The log is durable up to an offset.
+    Flushed(Flushed),
+    /// The log was cut, durably, and everything before the cut is durable.
+    Truncated {
+        /// The generation that began.
+        generation: Generation,
+        /// The log end (exclusive).
+        end_offset: Offset,
+    },
+    /// The log is closed; the clean-shutdown marker is written.
+    Closed,
+}
+
+/// A group is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    /// Truncations that had been carried out when the group was formed.
+    pub generation: Generation,
+    /// Everything below is durable (exclusive).
+    pub end_offset: Offset,
+    /// Where the group stands.
+    pub located: GroupLocation,
+}
+
+/// Counts since the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Groups that were flushed.
+    pub groups: u64,
+    /// Batches in them.
+    pub batches: u64,
+    /// Bytes of these batches.
+    pub bytes: u64,
+    /// Flushes of the active segment: one per group.
+    pub flushes: u64,
+    /// Segments that were sealed because they were full.
+    pub rolls: u64,
+    /// Truncations.
+    pub truncations: u64,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Batch(StampedBatch),
+    Truncate {
+        end_offset: Offset,
+        generation: Generation,
+    },
+}
+
+/// An offset and the epoch of the batch before it.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    offset: Offset,
+    epoch: Epoch,
+}
+
+#[derive(Debug)]
+struct Active<D: Disk> {
+    base: Offset,
+    file: Arc<D::File>,
+    layout: Layout,
+    /// Byte where the last group ends. All before it is durable.
+    position: u64,
+    /// The bytes of the last, partly filled block: written again with the next group.
+    tail: Vec<u8>,
+    /// Number of the next group.
+    sequence: u64,
+    indexes: IndexBuilder,
+}
+
+#[derive(Debug)]
+enum SpareState<D: Disk> {
+    Preparing(SpareInProgress<D::File>),
+    /// A step is being carried out.
+    InFlight,
+    Ready(Spare<D::File>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InFlight {
+    Nothing,
+    Group {
+        sequence: u64,
+        bytes: usize,
+    },
+    /// The epoch checkpoint: nothing that preparation could meet.
+    Checkpoint,
+    /// A job that takes the spare or changes the directory.
+    Job,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Closes when everything is flushed.
+    Closing,
+    Closed,
+    /// The disk failed; nothing more is done.
+    Failed,
+}
+
+/// What recovery hands to the writer.
+pub(crate) struct WriterStart<D: Disk> {
+    pub disk: D,
+    pub config: LogConfig,
+    pub identity: LogIdentity,
+    /// Base offsets of all segments, ascending; the last is the active one and empty.
+    pub segments: Vec<Offset>,
+    pub active: Spare<D::File>,
+    pub epochs: Vec<EpochStart>,
+    pub end_epoch: Epoch,
+}
+
+/// The writing end of the log. See the module.
+#[derive(Debug)]
+pub struct LogWriter<D: Disk> {
+    disk: D,
+    config: LogConfig,
+    identity: LogIdentity,
+    segments: Vec<Offset>,
+    active: Active<D>,
+    spare: SpareState<D>,
+    /// Indexes of sealed segments that are not written yet.
+    indexes: VecDeque<IndexFiles>,
+    is_writing_indexes: bool,
+    /// As the checkpoint on disk has them.
+    epochs: Vec<EpochStart>,
+    queue: VecDeque<Entry>,
+    queued_bytes: usize,
+    in_flight: InFlight,
+    flushed: End,
+    appended: End,
+    generation: Generation,
+    state: State,
+    /// Buffers of finished groups, for groups of the same size.
+    pool: Vec<AlignedBuf>,
+    stats: WriterStats,
+}
+
+/// Buffers kept for reuse. Groups of a steady load have one or two sizes.
+const POOLED_BUFFERS_MAX: usize = 3;
+
+impl<D: Disk> LogWriter<D> {
+    pub(crate) fn new(start: WriterStart<D>) -> Self {
+        let base = *start.segments.last().expect("a log has an active segment");
+        let end = End {
+            offset: base,
+            epoch: start.end_epoch,
+        };
+        let layout = Layout::for_data(start.config.segment_bytes);
+        Self {
+            active: Active::begin(base, start.active, start.config.index_interval_bytes),
+            disk: start.disk,
+            config: start.config,
+            identity: start.identity,
+            segments: start.segments,
+            spare: SpareState::Preparing(SpareInProgress::new(layout)),
+            indexes: VecDeque::new(),
+            is_writing_indexes: false,
+            epochs: start.epochs,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            in_flight: InFlight::Nothing,
+            flushed: end,
+            appended: end,
+            generation: Generation(0),
+            state: State::Open,
+            pool: Vec::new(),
+            stats: WriterStats::default(),
+        }
+    }
+
+    /// Adds a batch behind all that was appended. Durable only after a `Flushed` passes it.
+    ///
+    /// # Panics
+    /// If the batch does not begin at the appended end, its epoch is below the last one, it is larger
+    /// than `BATCH_BYTES_LIMIT`, its bytes say otherwise, or the log is closed.
+    pub fn append(&mut self, batch: StampedBatch) {
+        assert!(
+            matches!(self.state, State::Open | State::Failed),
+            "append to a closed log"
+        );
+        assert_eq!(
+            batch.base_offset, self.appended.offset,
+            "base offset of an append"
+        );
+        assert!(
+            batch.end_offset > batch.base_offset,
+            "a batch without records"
+        );
+        assert!(batch.epoch >= self.appended.epoch, "epoch {}", batch.epoch);
+        let size = batch.bytes.len();
+        assert!(
+            (BATCH_HEADER_BYTES..=BATCH_BYTES_LIMIT).contains(&size),
+            "a batch of {size} bytes"
+        );
+        let header = BatchHeader::parse(&batch.bytes).expect("an appended batch was checked");
+        assert_eq!(header.size, size, "size of an appended batch");
+        assert_eq!(
+            header.meta().base_offset,
+            batch.base_offset,
+            "stamped offset"
+        );
+        assert_eq!(header.end_offset(), batch.end_offset, "stamped end");
+        assert_eq!(header.epoch, batch.epoch, "stamped epoch");
+        self.appended = End {
+            offset: batch.end_offset,
+            epoch: batch.epoch,
+        };
+        self.queued_bytes += size;
+        self.queue.push_back(Entry::Batch(batch));
+    }
+
+    /// Cuts the log to `end_offset`, behind the group in flight; waiting batches from there on are
+    /// dropped. Later appends begin there.
+    ///
+    /// # Panics
+    /// If the end lies behind the appended end, or the log is closed.
+    pub fn truncate(&mut self, end_offset: Offset, generation: Generation) {
+        assert!(
+            matches!(self.state, State::Open | State::Failed),
+            "truncation of a closed log"
+        );
+        assert!(
+            end_offset <= self.appended.offset,
+            "truncation to {end_offset}, the log ends at {}",
+            self.appended.offset
+        );
+        while let Some(entry) = self.queue.pop_back() {
+            match entry {
+                Entry::Batch(batch) if batch.end_offset > end_offset => {
+                    self.queued_bytes -= batch.bytes.len();
+                }
+                // Never to be told apart from the one that replaces it.
+                Entry::Truncate {
+                    end_offset: old, ..
+                } if old >= end_offset => {}
+                kept => {
+                    self.queue.push_back(kept);
+                    break;
+                }
+            }
+        }
+        self.queue.push_back(Entry::Truncate {
+            end_offset,
+            generation,
+        });
+        self.appended = End {
+            offset: end_offset,
+            epoch: self.epoch_before(end_offset),
+        };
+    }
+
+    /// Epoch of the last batch below `end`, waiting ones included.
+    fn epoch_before(&self, end: Offset) -> Epoch {
+        let waiting = self.queue.iter().rev().find_map(|entry| match entry {
+            Entry::Batch(batch) => Some(batch.epoch),
+            Entry::Truncate { .. } => None,
+        });
+        let below = self
+            .epochs
+            .iter()
+            .rev()
+            .find(|entry| entry.start_offset < end);
+        waiting.unwrap_or_else(|| below.map_or(Epoch(0), |entry| entry.epoch))
+    }
+
+    /// Flushes all that is appended, seals, and writes the clean-shutdown marker; then `Closed`.
+    pub fn close(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Closing;
+        }
+    }
+
+    /// Bytes that are appended and not durable yet.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> usize {
+        match self.in_flight {
+            InFlight::Group { bytes, .. } => self.queued_bytes + bytes,
+            InFlight::Nothing | InFlight::Checkpoint | InFlight::Job => self.queued_bytes,
+        }
+    }
+
+    /// End of what was appended (exclusive), durable or not.
+    #[must_use]
+    pub fn appended_end(&self) -> Offset {
+        self.appended.offset
+    }
+
+    /// End of what is durable (exclusive).
+    #[must_use]
+    pub fn flushed_end(&self) -> Offset {
+        self.flushed.offset
+    }
+
+    /// Counts since the log was opened.
+    #[must_use]
+    pub fn stats(&self) -> &WriterStats {
+        &self.stats
+    }
+
+    /// The next I/O to start, if any. To be called until `None` after every input.
+    ///
+    /// At most one group or one job is in flight, and at most one job of preparation beside it.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<Io<D>> {
+        if matches!(self.state, State::Closed | State::Failed) {
+            return None;
+        }
+        if self.in_flight == InFlight::Nothing
+            && let Some(io) = self.next_main()
+        {
+            return Some(io);
+        }
+        self.next_prepare()
+    }
+
+    fn next_main(&mut self) -> Option<Io<D>> {
+        match self.queue.front() {
+            Some(Entry::Truncate { .. }) => self.start_truncate(),
+            Some(Entry::Batch(batch)) => {
+                if self
+                    .epochs
+                    .last()
+                    .is_none_or(|last| last.epoch < batch.epoch)
+                {
+                    Some(self.start_epoch(batch.epoch, batch.base_offset))
+                } else if self.active.fits(batch, 0) {
+                    Some(Io::Group(self.form_group()))
+                } else {
+                    self.start_roll()
+                }
+            }
+            None if self.state == State::Closing => self.start_close(),
+            None => None,
+        }
+    }
+
+    fn job(&mut self, kind: Kind<D>) -> Io<D> {
+        self.in_flight = InFlight::Job;
+        self.side_job(kind)
+    }
+
+    fn side_job(&self, kind: Kind<D>) -> Io<D> {
+        Io::Job(Job {
+            disk: self.disk.clone(),
+            dir: self.config.dir.clone(),
+            kind,
+        })
+    }
+
+    /// Preparation goes on beside groups and checkpoints, not beside jobs that take the spare or
+    /// change the directory: these wait for it, and it waits for them.
+    fn next_prepare(&mut self) -> Option<Io<D>> {
+        if self.is_preparing() || self.in_flight == InFlight::Job {
+            return None;
+        }
+        if let Some(indexes) = self.indexes.pop_front() {
+            self.is_writing_indexes = true;
+            return Some(self.side_job(Kind::WriteIndexes(indexes)));
+        }
+        if self.state == State::Closing && self.queue.is_empty() {
+            return None;
+        }
+        match mem::replace(&mut self.spare, SpareState::InFlight) {
+            SpareState::Preparing(spare) => Some(self.side_job(Kind::PrepareSpare(spare))),
+            other => {
+                self.spare = other;
+                None
+            }
+        }
+    }
+
+    fn is_preparing(&self) -> bool {
+        self.is_writing_indexes || matches!(self.spare, SpareState::InFlight)
+    }
+
+    fn start_epoch(&mut self, epoch: Epoch, start_offset: Offset) -> Io<D> {
+        let mut epochs = self.epochs.clone();
+        epochs.push(EpochStart {
+            epoch,
+            start_offset,
+        });
+        self.in_flight = InFlight::Checkpoint;
+        self.side_job(Kind::WriteEpochCheckpoint(epochs))
+    }
+
+    /// Takes the spare if it is ready and has room for `bytes`; else sees to it that it will.
+    fn take_spare(&mut self, bytes: usize) -> Option<Spare<D::File>> {
+        if self.is_preparing() {
+            return None;
+        }
+        let layout = Layout::for_data(self.config.segment_bytes.max(bytes as u64 + 4095));
+        let has_room = |found: Layout| found.data_bytes() >= bytes as u64;
+        let next = SpareState::Preparing(SpareInProgress::new(layout));
+        match mem::replace(&mut self.spare, next) {
+            SpareState::Ready(spare) if has_room(spare.layout) => {
+                let usual = Layout::for_data(self.config.segment_bytes);
+                self.spare = SpareState::Preparing(SpareInProgress::new(usual));
+                Some(spare)
+            }
+            SpareState::Preparing(spare) if has_room(spare.layout()) => {
+                self.spare = SpareState::Preparing(spare);
+                None
+            }
+            // Too small: a larger one takes its place and its name.
+            _ => None,
+        }
+    }
+
+    fn start_roll(&mut self) -> Option<Io<D>> {
+        let bytes = match self.queue.front() {
+            Some(Entry::Batch(batch)) => batch.bytes.len(),
+            _ => 0,
+        };
+        let spare = self.take_spare(bytes)?;
+        let roll = Roll {
+            identity: self.identity,
+            segments: self.segments.clone(),
+            at: self.active.seal_at(),
+            end_offset: self.flushed.offset,
+            epoch: self.flushed.epoch,
+            spare,
+        };
+        Some(self.job(Kind::Roll(roll)))
+    }
+
+    fn start_truncate(&mut self) -> Option<Io<D>> {
+        let Some(&Entry::Truncate {
+            end_offset,
+            generation,
+        }) = self.queue.front()
+        else {
+            return None;
+        };
+        let cuts = end_offset != self.flushed.offset;
+        // Indexes of a segment must not be written once it is cut or gone.
+        if self.is_preparing() || !self.indexes.is_empty() {
+            return None;
+        }
+        let spare = if cuts {
+            Some(self.take_spare(0)?)
+        } else {
+            None
+        };
+        self.queue.pop_front();
+        let truncate = Truncate {
+            identity: self.identity,
+            segments: self.segments.clone(),
+            active: Arc::clone(&self.active.file),
+            active_position: self.active.position,
+            flushed_end: self.flushed.offset,
+            end_offset,
+            generation,
+            index_interval_bytes: self.config.index_interval_bytes,
+            epochs: self.epochs.clone(),
+            spare,
+        };
+        Some(self.job(Kind::Truncate(truncate)))
+    }
+
+    fn start_close(&mut self) -> Option<Io<D>> {
+        if self.is_preparing() {
+            return None;
+        }
+        let mut indexes: Vec<IndexFiles> = self.indexes.drain(..).collect();
+        indexes.push(self.active.indexes.clone().finish());
+        let close = Close {
+            segments: self.segments.clone(),
+            at: self.active.seal_at(),
+            indexes,
+            marker: CleanShutdown {
+                log_end_offset: self.flushed.offset,
+                epoch: self.flushed.epoch,
+            },
+        };
+        Some(self.job(Kind::Close(close)))
+    }
+
+    /// Takes waiting batches as far as the group, the segment and the epoch go.
+    fn form_group(&mut self) -> GroupIo<D> {
+        let mut batches: Vec<StampedBatch> = Vec::new();
+        let mut bytes = 0;
+        let epoch = self.epochs.last().expect("an epoch was begun").epoch;
+        while let Some(Entry::Batch(batch)) = self.queue.front() {
+            let size = batch.bytes.len();
+            let is_full = !batches.is_empty() && bytes + size > self.config.group_bytes_max;
+            if is_full || batch.epoch > epoch || !self.active.fits(batch, bytes) {
+                break;
+            }
+            bytes += size;
+            if let Some(Entry::Batch(batch)) = self.queue.pop_front() {
+                batches.push(batch);
+            }
+        }
+        self.queued_bytes -= bytes;
+        let group = self.encode_group(&batches, bytes);
+        let sequence = group.end.sequence;
+        self.in_flight = InFlight::Group { sequence, bytes };
+        group
+    }
+
+    fn encode_group(&mut self, batches: &[StampedBatch], bytes: usize) -> GroupIo<D> {
+        let last = batches.last().expect("a group has a batch");
+        let prefix = self.active.tail.len();
+        let mut data = self.buffer(prefix + bytes);
+        data[..prefix].copy_from_slice(&self.active.tail);
+        let start = self.active.position;
+        let mut filled = prefix;
+        for batch in batches {
+            let position = start + (filled - prefix) as u64;
+            let header = BatchHeader::parse(&batch.bytes).expect("checked when appended");
+            self.active.indexes.add(&header, position);
+            data[filled..filled + batch.bytes.len()].copy_from_slice(&batch.bytes);
+            filled += batch.bytes.len();
+        }
+        data[filled..].fill(0);
+        let end_position = start + bytes as u64;
+        let sequence = self.active.sequence;
+        let mut mark = self.buffer(MARK_BYTES);
+        let content = Mark {
+            segment_base: self.active.base,
+            sequence,
+            durable_position: start,
+            durable_offset: self.flushed.offset,
+            durable_epoch: self.flushed.epoch,
+            end_position,
+            end_offset: last.end_offset,
+            end_epoch: last.epoch,
+            sums: GroupSums::of(&data, prefix),
+        };
+        content.encode(self.identity, &mut mark);
+        GroupIo {
+            file: Arc::clone(&self.active.file),
+            data_position: block_floor(start),
+            data,
+            mark_position: self.active.layout.mark_position(sequence),
+            mark,
+            end: GroupEnd {
+                sequence,
+                generation: self.generation,
+                end_offset: last.end_offset,
+                end_epoch: last.epoch,
+                batches: batches.len() as u64,
+                location: GroupLocation {
+                    segment_base: self.active.base,
+                    base_offset: self.flushed.offset,
+                    position: start,
+                    end_position,
+                },
+            },
+        }
+    }
+
+    /// A buffer of `bytes` rounded up to blocks. Its content is whatever it was.
+    fn buffer(&mut self, bytes: usize) -> AlignedBuf {
+        let len = bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+        match self.pool.iter().position(|buf| buf.len() == len) {
+            Some(index) => self.pool.swap_remove(index),
+            None => AlignedBuf::zeroed(len),
+        }
+    }
+
+    /// Takes back a group that was written and flushed, or failed.
+    ///
+    /// # Errors
+    /// If it failed. Final: nothing more is written.
+    /// # Panics
+    /// If it is not the group in flight.
+    pub fn on_group_done(
+        &mut self,
+        io: GroupIo<D>,
+        result: io::Result<()>,
+    ) -> Result<Option<LogEvent>, StorageError> {
+        let InFlight::Group { sequence, bytes } = self.in_flight else {
+            panic!("a group came back that was not in flight");
+        };
+        assert_eq!(
+            sequence, io.end.sequence,
+            "sequence of the group that came back"
+        );
+        self.in_flight = InFlight::Nothing;
+        let end = &io.end;
+        if let Err(source) = result {
+            self.state = State::Failed;
+            let path = segment_path(&self.config.dir, self.active.base, SegmentFile::Log);
+            let at = io.data_position;
+            return Err(StorageError::new(Operation::WriteGroup, &path, at, source));
+        }
+        assert_eq!(
+            end.location.base_offset, self.flushed.offset,
+            "start of a flushed group"
+        );
+        self.flushed = End {
+            offset: end.end_offset,
+            epoch: end.end_epoch,
+        };
+        self.stats.groups += 1;
+        self.stats.flushes += 1;
+        self.stats.batches += end.batches;
+        self.stats.bytes += bytes as u64;
+        let event = LogEvent::Flushed(Flushed {
+            generation: end.generation,
+            end_offset: end.end_offset,
+            located: end.location,
+        });
+        self.active.on_flushed(end.location.end_position, &io.data);
+        self.recycle(io.data);
+        self.recycle(io.mark);
+        Ok(Some(event))
+    }
+
+    fn recycle(&mut self, buf: AlignedBuf) {
+        if self.pool.len() == POOLED_BUFFERS_MAX {
+            self.pool.remove(0);
+        }
+        self.pool.push(buf);
+    }
+
+    /// Takes back a job that was run.
+    ///
+    /// # Errors
+    /// If it failed. Final: nothing more is written.
+    pub fn on_job_done(&mut self, done: JobDone<D>) -> Result<Option<LogEvent>, StorageError> {
+        let done = match done.result {
+            Ok(done) => done,
+            Err(error) => {
+                self.state = State::Failed;
+                return Err(error);
+            }
+        };
+        match done {
+            Done::SpareStep(spare) => self.spare = SpareState::Preparing(spare),
+            Done::SpareReady(spare) => self.spare = SpareState::Ready(spare),
+            Done::IndexesWritten => self.is_writing_indexes = false,
+            main => return Ok(self.on_main_done(main)),
+        }
+        Ok(None)
+    }
+
+    fn on_main_done(&mut self, done: Done<D>) -> Option<LogEvent> {
+        assert!(
+            matches!(self.in_flight, InFlight::Job | InFlight::Checkpoint),
+            "a job came back that was not in flight"
+        );
+        self.in_flight = InFlight::Nothing;
+        match done {
+            Done::EpochCheckpointWritten(epochs) => {
+                self.epochs = epochs;
+                None
+            }
+            Done::Rolled(spare) => {
+                self.on_rolled(spare);
+                None
+            }
+            Done::Truncated {
+                end_offset,
+                generation,
+                epochs,
+                active,
+            } => Some(self.on_truncated(end_offset, generation, epochs, active)),
+            Done::Closed => {
+                self.state = State::Closed;
+                Some(LogEvent::Closed)
+            }
+            Done::SpareStep(_) | Done::SpareReady(_) | Done::IndexesWritten => {
+                unreachable!("handled by the caller")
+            }
+        }
+    }
+
+    fn on_rolled(&mut self, spare: Spare<D::File>) {
+        let is_empty = self.active.position == 0;
+        let next = self.begin_active(self.flushed.offset, spare);
+        let sealed = mem::replace(&mut self.active, next);
+        if !is_empty {
+            self.segments.push(self.active.base);
+            self.indexes.push_back(sealed.indexes.finish());
+            self.stats.rolls += 1;
+        }
+    }
+
+    fn begin_active(&self, base: Offset, spare: Spare<D::File>) -> Active<D> {
+        Active::begin(base, spare, self.config.index_interval_bytes)
+    }
+
+    fn on_truncated(
+        &mut self,
+        end_offset: Offset,
+        generation: Generation,
+        epochs: Vec<EpochStart>,
+        active: Option<Spare<D::File>>,
+    ) -> LogEvent {
+        self.epochs = epochs;
+        self.generation = generation;
+        self.stats.truncations += 1;
+        if let Some(spare) = active {
+            self.segments.retain(|base| *base < end_offset);
+            self.segments.push(end_offset);
+            self.active = self.begin_active(end_offset, spare);
+        }
+        self.flushed = End {
+            offset: end_offset,
+            epoch: self.epochs.last().map_or(Epoch(0), |entry| entry.epoch),
+        };
+        LogEvent::Truncated {
+            generation,
+            end_offset,
+        }
+    }
+}
+
+impl<D: Disk> Active<D> {
+    fn begin(base: Offset, spare: Spare<D::File>, index_interval_bytes: u64) -> Self {
+        Self {
+            base,
+            file: spare.file,
+            layout: spare.layout,
+            position: 0,
+            tail: Vec::new(),
+            sequence: 1,
+            indexes: IndexBuilder::new(base, index_interval_bytes),
+        }
+    }
+
+    /// Whether `batch` fits behind the `group_bytes` that go before it. Kafka's indexes count offsets
+    /// relative to the segment in 31 bits.
+    fn fits(&self, batch: &StampedBatch, group_bytes: usize) -> bool {
+        let end = self.position + (group_bytes + batch.bytes.len()) as u64;
+        let relative = batch.end_offset.0 - self.base.0;
+        end <= self.layout.data_bytes() && relative <= i64::from(i32::MAX)
+    }
+
+    fn seal_at(&self) -> SealAt<D::File> {
+        SealAt {
+            segment: self.base,
+            file: Some(Arc::clone(&self.file)),
+            position: self.position,
+        }
+    }
+
+    fn on_flushed(&mut self, end_position: u64, data: &[u8]) {
+        self.position = end_position;
+        self.sequence += 1;
+        self.tail.clear();
+        let rest = (end_position - block_floor(end_position)) as usize;
+        if rest > 0 {
+            let block = data.len() - BLOCK_BYTES;
+            self.tail.extend_from_slice(&data[block..block + rest]);
+        }
+    }
+}

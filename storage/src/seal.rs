@@ -1,0 +1,246 @@
+//! Sealing: giving the log an exact end on disk. Roll, clean stop, truncation and recovery all come
+//! through here, so the bytes behind the end of the log are zeros in a fresh file, always.
+//!
+//! This matters: a follower cuts 100..101 of epoch 7 and gets a new 100 of epoch 6 with the same
+//! size. Were the old bytes still behind it, a crash would bring the old 101 back: continuous, with a
+//! valid checksum and a rising epoch, and false.
+//!
+//! Order, each step durable before the next:
+//! 1. segments behind the end are unlinked, highest first; the directory is flushed
+//! 2. the last segment is cut to its exact end and flushed: its marks are gone, it is sealed
+//! 3. (not at a clean stop) a zeroed spare gets its mark 0, is flushed and renamed to the end offset;
+//!    the directory is flushed
+//!
+//! A crash between any two leaves whole sealed segments that are a prefix of the log.
+
+use crate::disk::{Disk, DiskFile, OpenMode, found, write_all, write_blocks};
+use crate::error::{Context, Operation, StorageError};
+use crate::format::{LogIdentity, Mark};
+use crate::index_file::IndexFiles;
+use crate::segment::{BLOCK, Layout, SPARE_NAME, SPARE_UNFINISHED_NAME, SegmentFile, segment_path};
+use quorate_raft::{Epoch, Offset};
+use quorate_ring::AlignedBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the log ends on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct SealAt<F> {
+    /// The segment that the end is in.
+    pub segment: Offset,
+    /// Its file, if it is open.
+    pub file: Option<Arc<F>>,
+    /// Byte of the segment where the last batch ends.
+    pub position: u64,
+}
+
+/// Steps 1 and 2. `segments` are the base offsets of all segments, ascending.
+pub(crate) fn seal<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    segments: &[Offset],
+    at: &SealAt<D::File>,
+) -> Result<(), StorageError> {
+    unlink_behind(disk, dir, segments, at.segment)?;
+    let path = segment_path(dir, at.segment, SegmentFile::Log);
+    let opened;
+    let file = match &at.file {
+        Some(file) => &**file,
+        None => {
+            opened = disk
+                .open(&path, OpenMode::Direct)
+                .during(Operation::Open, &path)?;
+            &opened
+        }
+    };
+    let bytes = file.len().during(Operation::Read, &path)?;
+    assert!(at.position <= bytes, "{} of {bytes}", at.position);
+    // Flushed in any case: an earlier attempt may have cut the file and not lived to flush it.
+    if bytes != at.position {
+        file.set_len(at.position)
+            .map_err(|source| StorageError::new(Operation::SetLen, &path, at.position, source))?;
+    }
+    file.sync_all().during(Operation::Flush, &path)
+}
+
+/// Step 1: removes all segments with a base offset above `last`.
+pub(crate) fn unlink_behind<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    segments: &[Offset],
+    last: Offset,
+) -> Result<(), StorageError> {
+    let behind = segments.iter().rev().take_while(|base| **base > last);
+    let mut any = false;
+    for base in behind {
+        // The log last: an index without its log is removed at the next start.
+        for file in [
+            SegmentFile::TimeIndex,
+            SegmentFile::OffsetIndex,
+            SegmentFile::Log,
+        ] {
+            let path = segment_path(dir, *base, file);
+            found(disk.remove(&path)).during(Operation::Remove, &path)?;
+        }
+        any = true;
+    }
+    if any {
+        disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
+    }
+    Ok(())
+}
+
+/// A zeroed, flushed segment without a name of its own yet.
+#[derive(Debug)]
+pub(crate) struct Spare<F> {
+    pub file: Arc<F>,
+    pub layout: Layout,
+}
+
+impl<F> Clone for Spare<F> {
+    fn clone(&self) -> Self {
+        Self {
+            file: Arc::clone(&self.file),
+            layout: self.layout,
+        }
+    }
+}
+
+/// Step 3: makes the spare the active segment at `base`, replacing an empty one of that name.
+pub(crate) fn activate<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    identity: LogIdentity,
+    spare: &Spare<D::File>,
+    base: Offset,
+    epoch: Epoch,
+) -> Result<(), StorageError> {
+    let mut block = AlignedBuf::zeroed(BLOCK as usize);
+    Mark::initial(base, epoch).encode(identity, &mut block);
+    let from = dir.join(SPARE_NAME);
+    let at = spare.layout.mark_position(0);
+    write_blocks(&*spare.file, &block, at)
+        .map_err(|source| StorageError::new(Operation::Write, &from, at, source))?;
+    spare.file.sync_data().during(Operation::Flush, &from)?;
+    let to = segment_path(dir, base, SegmentFile::Log);
+    disk.rename(&from, &to).during(Operation::Rename, &to)?;
+    disk.sync_dir(dir).during(Operation::FlushDir, dir)
+}
+
+/// Writes the index files of a sealed segment. Nothing depends on them being whole after a crash:
+/// recovery compares them with the segment.
+pub(crate) fn write_indexes<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    indexes: &IndexFiles,
+) -> Result<(), StorageError> {
+    let files = [
+        (SegmentFile::OffsetIndex, &indexes.offsets),
+        (SegmentFile::TimeIndex, &indexes.times),
+    ];
+    for (kind, content) in files {
+        let path = segment_path(dir, indexes.base, kind);
+        let file = disk
+            .open(&path, OpenMode::Create)
+            .during(Operation::Open, &path)?;
+        write_all(&file, content, 0).during(Operation::Write, &path)?;
+        file.sync_all().during(Operation::Flush, &path)?;
+    }
+    Ok(())
+}
+
+/// A spare in the making. Zeroed in steps, so that whoever makes it can do other things in between
+/// and the disk is never busy with it for long.
+#[derive(Debug)]
+pub(crate) struct SpareInProgress<F> {
+    file: Option<Arc<F>>,
+    done: u64,
+    layout: Layout,
+}
+
+/// Bytes that one step zeroes.
+const STEP_BYTES: u64 = 1024 * 1024;
+
+impl<F> SpareInProgress<F> {
+    pub(crate) fn new(layout: Layout) -> Self {
+        Self {
+            file: None,
+            done: 0,
+            layout,
+        }
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
+impl<F: DiskFile> SpareInProgress<F> {
+    /// Zeroes the next step. Returns the spare once it is finished, durable, and has its name.
+    pub(crate) fn step<D: Disk<File = F>>(
+        &mut self,
+        disk: &D,
+        dir: &Path,
+    ) -> Result<Option<Spare<F>>, StorageError> {
+        let path = dir.join(SPARE_UNFINISHED_NAME);
+        let file = self.open(disk, &path)?;
+        let count = STEP_BYTES.min(self.layout.file_bytes() - self.done);
+        let zeros = AlignedBuf::zeroed(count as usize);
+        write_blocks(&*file, &zeros, self.done)
+            .map_err(|source| StorageError::new(Operation::Write, &path, self.done, source))?;
+        self.done += count;
+        if self.done < self.layout.file_bytes() {
+            return Ok(None);
+        }
+        file.sync_all().during(Operation::Flush, &path)?;
+        let named: PathBuf = dir.join(SPARE_NAME);
+        disk.rename(&path, &named)
+            .during(Operation::Rename, &named)?;
+        disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
+        let layout = self.layout;
+        Ok(Some(Spare { file, layout }))
+    }
+
+    fn open<D: Disk<File = F>>(&mut self, disk: &D, path: &Path) -> Result<Arc<F>, StorageError> {
+        if let Some(file) = &self.file {
+            return Ok(Arc::clone(file));
+        }
+        let file = disk
+            .open(path, OpenMode::CreateDirect)
+            .during(Operation::Open, path)?;
+        let file = Arc::new(file);
+        self.file = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// All steps at once.
+    pub(crate) fn finish<D: Disk<File = F>>(
+        mut self,
+        disk: &D,
+        dir: &Path,
+    ) -> Result<Spare<F>, StorageError> {
+        loop {
+            if let Some(spare) = self.step(disk, dir)? {
+                return Ok(spare);
+            }
+        }
+    }
+}
+
+/// A finished spare that an earlier run left behind, if it has the wanted layout.
+pub(crate) fn reuse_spare<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    wanted: Layout,
+) -> Result<Option<Spare<D::File>>, StorageError> {
+    let path = dir.join(SPARE_NAME);
+    let opened = found(disk.open(&path, OpenMode::Direct)).during(Operation::Open, &path)?;
+    let Some(file) = opened else {
+        return Ok(None);
+    };
+    let bytes = file.len().during(Operation::Read, &path)?;
+    Ok((Layout::of_file(bytes) == Some(wanted)).then(|| Spare {
+        file: Arc::new(file),
+        layout: wanted,
+    }))
+}
