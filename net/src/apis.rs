@@ -161,6 +161,18 @@ macro_rules! api_enums {
                 }
             }
 
+            impl TryFrom<ApiResponse> for $response {
+                type Error = ApiResponse;
+
+                /// The response back if it is one of another API.
+                fn try_from(response: ApiResponse) -> Result<Self, ApiResponse> {
+                    match response {
+                        ApiResponse::$api(response) => Ok(response),
+                        other => Err(other),
+                    }
+                }
+            }
+
             impl From<$response> for ApiResponse {
                 fn from(response: $response) -> Self {
                     Self::$api(response)

@@ -1,10 +1,11 @@
 //! Kafka's wire protocol: bounded codecs, framing, both sides of a connection, the client library.
 //!
 //! Everything but [`client`] is sans-IO: bytes go in, typed messages come out, and the other way
-//! round. Nothing here opens a socket, reads a clock or decides what a request means.
+//! round. There nothing opens a socket, reads a clock or decides what a request means.
 #![forbid(unsafe_code)]
 
 pub mod apis;
+pub mod client;
 pub mod connection;
 pub mod frame;
 pub mod outbound;
