@@ -65,7 +65,7 @@ impl Raft {
         if request.voter.is_some_and(|key| !self.is_meant(key)) {
             return Err(ErrorCode::INVALID_VOTER_KEY);
         }
-        Ok(self.vote(now, request, out))
+        Ok(self.vote(now, request))
     }
 
     /// Whether a request for the voter `key` is for this replica. A negative id names nobody.
@@ -76,7 +76,7 @@ impl Raft {
     }
 
     /// The rule of the current state, for a request of this epoch.
-    fn vote(&mut self, now: Instant, request: &VoteRequest, out: &mut Outputs) -> bool {
+    fn vote(&mut self, now: Instant, request: &VoteRequest) -> bool {
         let is_up_to_date = self.log.is_no_longer_than(request.last);
         if request.pre_vote {
             if !is_up_to_date {
