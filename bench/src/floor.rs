@@ -15,7 +15,7 @@ mod way;
 use crate::latency::Latencies;
 use serde::Serialize;
 use std::error::Error;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -111,10 +111,26 @@ pub(crate) fn run_member(arguments: &MemberArguments) -> Result<(), Box<dyn Erro
         quorate_ring::pin_to_cpu(cpu)?;
     }
     let sockets = member_blocking::connect(&arguments.follower)?;
-    match arguments.engine {
+    let served = match arguments.engine {
         Engine::Blocking => member_blocking::serve(sockets, &arguments.dir),
         Engine::Ring => member_ring::serve(sockets, &arguments.dir, arguments.spin),
-    }
+    };
+    served.or_else(|error| {
+        if is_hang_up(error.as_ref()) {
+            Ok(())
+        } else {
+            Err(error)
+        }
+    })
+}
+
+/// Whether the other side just went away, as it does when a way has been measured.
+fn is_hang_up(error: &(dyn Error + 'static)) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(
+        kind,
+        Some(ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+    )
 }
 
 fn measure(way: &Way, arguments: &Arguments) -> Result<Figures, Box<dyn Error>> {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods)] // a bench reads clocks
 
+mod commit;
 mod floor;
 mod latency;
 
@@ -32,6 +33,11 @@ enum Command {
     /// O_DIRECT and flushes; the leader answers after any two flushes. Several ways of waiting and
     /// of placing the processes are tried, and the one with the lowest median is reported.
     Floor(floor::Arguments),
+    /// How long a commit takes and how many a second there are, by number of clients
+    ///
+    /// A client is one outstanding Produce (acks=all) with one record; clients share at most 16
+    /// connections. Starts three voters of its own unless told where a quorum is.
+    Commit(commit::Arguments),
     /// One of the floor's three members (started by `floor`)
     #[command(hide = true)]
     FloorMember(floor::MemberArguments),
@@ -39,6 +45,7 @@ enum Command {
 
 fn run(command: Command) -> Result<(), Box<dyn Error>> {
     match command {
+        Command::Commit(arguments) => commit::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
         Command::FloorMember(arguments) => floor::run_member(&arguments),
     }

@@ -6,7 +6,7 @@ use super::quorum::Quorum;
 use super::{ANSWER_BYTES, FRAME_BYTES, disk};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::error::Error;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(crate) fn connect(followers: &[SocketAddr]) -> io::Result<Sockets> {
     })
 }
 
-/// Serves until the upstream closes.
+/// Serves until the upstream closes, which is an error of that kind.
 pub(crate) fn serve(sockets: Sockets, dir: &Path) -> Result<(), Box<dyn Error>> {
     let file = disk::prepare(dir)?;
     let mut upstream = sockets.accept()?;
@@ -49,10 +49,7 @@ pub(crate) fn serve(sockets: Sockets, dir: &Path) -> Result<(), Box<dyn Error>> 
     let mut quorum = Quorum::new(1 + followers.len());
     let mut frame = [0; FRAME_BYTES];
     loop {
-        match upstream.read_exact(&mut frame) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-            result => result?,
-        }
+        upstream.read_exact(&mut frame)?;
         for follower in &mut followers {
             follower.write_all(&frame)?;
         }
