@@ -1,8 +1,9 @@
 //! The configuration of a node: Kafka's keys from a Java properties file, checked and typed.
 //!
 //! [`ServerConfig::from_file`] is the only way in. It refuses what it does not understand, since a
-//! key that is silently ignored is a setting the operator believes in. It opens nothing but that one
-//! file, resolves no names and starts nothing. All keys: [`keys`], printed as docs/configuration.md.
+//! key that is silently ignored is a setting the operator believes in. It opens nothing but that
+//! one file, resolves no names and starts nothing. All keys: [`keys`], printed as
+//! docs/configuration.md.
 
 pub mod docs;
 mod endpoints;
@@ -124,7 +125,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is no properties file.
-    #[error("{}, {source}", path.display())]
+    #[error("{}:{}: {source}", path.display(), source.line())]
     Syntax {
         /// The file.
         path: PathBuf,
@@ -133,7 +134,7 @@ pub enum ConfigError {
     },
     /// A key that does not exist.
     #[error(
-        "{}, line {line}: there is no key {key:?} (value {value:?}); the nearest one is {nearest:?}",
+        "{}:{line}: there is no key {key:?} (value {value:?}); the nearest one is {nearest:?}",
         path.display()
     )]
     UnknownKey {
@@ -149,7 +150,10 @@ pub enum ConfigError {
         nearest: &'static str,
     },
     /// A value that its key does not take.
-    #[error("{}, line {}: {}", path.display(), entry.line, invalid_value(entry, *allowed, fault.as_deref()))]
+    #[error(
+        "{}:{}: {}",
+        path.display(), entry.line, invalid_value(entry, *allowed, fault.as_deref())
+    )]
     InvalidValue {
         /// The file.
         path: PathBuf,
@@ -182,7 +186,8 @@ pub enum ConfigError {
     },
     /// A key under two names, with two values.
     #[error(
-        "{}: {} (line {}, {:?}) and {} (line {}, {:?}) mean the same and differ; remove one of them",
+        "{}: {} (line {}, {:?}) and {} (line {}, {:?}) mean the same and differ; \
+         remove one of them",
         path.display(), first.key, first.line, first.value, second.key, second.line, second.value
     )]
     AliasConflict {

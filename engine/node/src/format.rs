@@ -12,6 +12,9 @@ pub use crate::meta_properties::Meta;
 use crate::config::{ServerConfig, uuid};
 use crate::meta_properties::{self, MetaError};
 use quorate_raft::NodeId;
+use quorate_storage::format::{
+    FileFormatError, decode_partition_metadata, encode_partition_metadata,
+};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,8 +74,8 @@ pub enum FormatError {
     },
     /// It belongs to another node.
     #[error(
-        "{} has node.id={found}, but {} has node.id={configured}: this directory belongs to another \
-         node; correct node.id or the directory in the configuration",
+        "{} has node.id={found}, but {} has node.id={configured}: this directory belongs to \
+         another node; correct node.id or the directory in the configuration",
         path.display(), config.display()
     )]
     OtherNode {
@@ -116,8 +119,8 @@ pub enum FormatError {
     },
     /// Identity without a log.
     #[error(
-        "{} says that this directory is node {node_id}'s, but its log is missing ({} is not there): \
-         the data is lost, or another topic name or directory is configured; this node does not \
+        "{} says that this directory is node {node_id}'s, but its log is missing ({} is not \
+         there): the data is lost, or another topic name or directory is configured; this node does not \
          start, since it would forget what it promised",
         meta.display(), missing.display()
     )]
@@ -131,8 +134,8 @@ pub enum FormatError {
     },
     /// A log without an identity.
     #[error(
-        "{} holds data, but {} has no meta.properties; formatting would take a log of unknown origin \
-         for this node's: move it away first",
+        "{} holds data, but {} has no meta.properties; formatting would take a log of unknown \
+         origin for this node's: move it away first",
         log.display(), dir.display()
     )]
     LogWithoutMeta {
@@ -154,10 +157,12 @@ pub enum FormatError {
     #[error(transparent)]
     Meta(#[from] MetaError),
     /// partition.metadata cannot be used.
-    #[error("{} is damaged: it names no topic_id of version 0", path.display())]
+    #[error("{} is damaged: {source}", path.display())]
     BadPartitionMetadata {
         /// The file.
         path: PathBuf,
+        /// What is wrong.
+        source: FileFormatError,
     },
     /// The file system refused.
     #[error("cannot {operation} {}: {source}", path.display())]
@@ -318,8 +323,8 @@ fn new_meta(config: &ServerConfig, cluster_id: Option<&str>) -> Result<Meta, For
 fn write_directory(config: &ServerConfig, meta: &Meta, now_s: u64) -> Result<(), FormatError> {
     let log = config.topic_dir();
     fs::create_dir_all(&log).map_err(io_error("create the directory", &log))?;
-    let text = format!("version: 0\ntopic_id: {}", uuid::encode(config.topic_id));
-    meta_properties::write_durably(&log, PARTITION_METADATA, &text)
+    let content = encode_partition_metadata(config.topic_id);
+    meta_properties::write_durably(&log, PARTITION_METADATA, &content)
         .map_err(io_error("write partition.metadata in", &log))?;
     sync_with_parent(&config.log_dir)?;
     meta.write(&config.log_dir, now_s)
@@ -337,21 +342,18 @@ fn sync_with_parent(dir: &Path) -> Result<(), FormatError> {
 
 /// The topic id that `path` names; `None` if there is no such file.
 fn read_topic_id(path: &Path) -> Result<Option<[u8; 16]>, FormatError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
+    let content = match fs::read(path) {
+        Ok(content) => content,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io_error("read", path)(error)),
     };
-    let mut lines = text.lines();
-    let version = lines.next() == Some("version: 0");
-    let id = lines
-        .next()
-        .and_then(|line| line.strip_prefix("topic_id: "));
-    let id = id.filter(|_| version).and_then(uuid::decode);
-    id.map(Some)
-        .ok_or_else(|| FormatError::BadPartitionMetadata {
-            path: path.to_owned(),
-        })
+    let damaged = |source| FormatError::BadPartitionMetadata {
+        path: path.to_owned(),
+        source,
+    };
+    decode_partition_metadata(&content)
+        .map(Some)
+        .map_err(damaged)
 }
 
 #[cfg(test)]

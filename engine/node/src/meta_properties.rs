@@ -1,7 +1,8 @@
 //! `meta.properties`: whose data directory this is (Kafka's MetaProperties, version 1).
 //!
-//! Written once, by formatting, and never changed afterwards. Reading understands what Kafka writes;
-//! unknown keys are passed over, as Kafka does. Nothing here decides whether a node may start.
+//! Written once, by formatting, and never changed afterwards. Reading understands what Kafka
+//! writes; unknown keys are passed over, as Kafka does. Nothing here decides whether a node may
+//! start.
 
 use crate::config::uuid;
 use crate::properties::{self, PropertiesError};
@@ -17,7 +18,8 @@ pub const FILE_NAME: &str = "meta.properties";
 /// The identity of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// `cluster.id`: the same on all nodes of a cluster. Any text; mostly 22 characters of base64url.
+    /// `cluster.id`: the same on all nodes of a cluster. Any text; mostly 22 characters of
+    /// base64url.
     pub cluster_id: String,
     /// `node.id`
     pub node_id: NodeId,
@@ -37,7 +39,7 @@ pub enum MetaError {
         source: io::Error,
     },
     /// It is no properties file.
-    #[error("{}, {source}", path.display())]
+    #[error("{}:{}: {source}", path.display(), source.line())]
     Syntax {
         /// The file.
         path: PathBuf,
@@ -150,20 +152,21 @@ impl Meta {
         }
     }
 
-    /// Writes the file into `dir`. After success it is durable; after a crash it is whole or absent.
+    /// Writes the file into `dir`. After success it is durable; after a crash it is whole or
+    /// absent.
     ///
     /// # Errors
     /// What the file system says.
     pub fn write(&self, dir: &Path, written_at_s: u64) -> io::Result<()> {
-        write_durably(dir, FILE_NAME, &self.encode(written_at_s))
+        write_durably(dir, FILE_NAME, self.encode(written_at_s).as_bytes())
     }
 }
 
 /// Replaces the file `name` in `dir`: temporary name, flush, rename, flush of the directory.
-pub(crate) fn write_durably(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+pub(crate) fn write_durably(dir: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&temporary)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, dir.join(name))?;
     sync_dir(dir)

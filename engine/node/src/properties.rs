@@ -1,9 +1,10 @@
 //! Java's `.properties` text: the form of configuration files and of meta.properties.
 //!
 //! Reads what `java.util.Properties.load` reads (comments, continued lines, `=`, `:` or white space
-//! between key and value, escapes) and writes what `store` writes. Two differences, both on purpose:
-//! the text is UTF-8, and a key that stands there twice is an error, since with Java's "the last one
-//! wins" an operator reads one line and the node obeys another. It knows nothing of which keys exist.
+//! between key and value, escapes) and writes what `store` writes. Two differences, both on
+//! purpose: the text is UTF-8, and a key that stands there twice is an error, since with Java's
+//! "the last one wins" an operator reads one line and the node obeys another. It knows nothing of
+//! which keys exist.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,19 +24,19 @@ pub struct Property {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertiesError {
     /// `\u` without four hexadecimal digits, or half of a surrogate pair.
-    #[error("line {line}: \\u needs four hexadecimal digits that name a character")]
+    #[error("\\u needs four hexadecimal digits that name a character")]
     BadUnicodeEscape {
         /// Where the entry begins.
         line: usize,
     },
     /// A line with a value but no key.
-    #[error("line {line}: no key before the separator")]
+    #[error("no key before the separator")]
     EmptyKey {
         /// Where.
         line: usize,
     },
     /// The same key again.
-    #[error("line {line}: {key} stands already on line {first_line}; remove one of them")]
+    #[error("{key} stands already on line {first_line}; remove one of them")]
     DuplicateKey {
         /// Which.
         key: String,
@@ -44,6 +45,18 @@ pub enum PropertiesError {
         /// The later one.
         line: usize,
     },
+}
+
+impl PropertiesError {
+    /// The line on which the fault is, from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        match self {
+            Self::BadUnicodeEscape { line }
+            | Self::EmptyKey { line }
+            | Self::DuplicateKey { line, .. } => *line,
+        }
+    }
 }
 
 /// All entries of `text`, in the order in which they stand there.

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # Configuration
 
-A node reads one file in Java's `.properties` form (UTF-8): `quorate server --config FILE`. Keys that
-Kafka's KRaft has mean what they mean there; keys that begin with `quorate.`, `log.` (other than
-`log.dirs`) or `quorum.` are Quorate's own. A key or value that is not in this table stops the start
-with its line and the nearest right key: nothing is ignored. An empty value counts as absent.
+A node reads one file in Java's `.properties` form (UTF-8): `quorate server --config FILE`. Keys
+that Kafka's KRaft has mean what they mean there; keys that begin with `quorate.`, `log.` (other
+than `log.dirs`) or `quorum.` are Quorate's own. A key or value that is not in this table stops the
+start with its line and the nearest right key: nothing is ignored. An empty value counts as absent.
 
 The smallest file for voter 1 of three:
 

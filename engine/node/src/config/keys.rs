@@ -92,7 +92,12 @@ const fn count(min: i64, max: i64) -> Kind {
 }
 
 macro_rules! keys {
-    ($($id:ident = $name:literal $(also $alias:literal)*, $kind:expr, $default:expr, $doc:literal;)*) => {
+    ($(
+        $id:ident = $name:literal $(also $alias:literal)*,
+        $kind:expr,
+        $default:expr,
+        $doc:literal;
+    )*) => {
         $(
             #[doc = concat!("`", $name, "`")]
             pub static $id: Key = Key {
@@ -112,73 +117,138 @@ use Absent::{Derived, Required, Value};
 
 keys! {
     NODE_ID = "node.id", count(0, i32::MAX as i64), Required,
-        "Id of this node, unique in the cluster. It is stored when the directory is formatted and cannot change afterwards.";
+        "Id of this node, unique in the cluster. It is stored when the directory is formatted and \
+         cannot change afterwards.";
     PROCESS_ROLES = "process.roles", Kind::OneOf(&["controller"]), Required,
         "What this process is. Quorate is a metadata quorum and has no brokers.";
     LISTENERS = "listeners", Kind::Text("NAME://host:port, separated by commas"), Required,
-        "Where this node listens. No host: on all interfaces. IPv6 addresses stand in brackets. Listeners that controller.listener.names does not name serve clients (Produce, Fetch as a consumer); without any, this node serves peers only.";
-    ADVERTISED_LISTENERS = "advertised.listeners", Kind::Text("NAME://host:port, separated by commas"), Derived("as `listeners`"),
-        "What others are told to connect to, by listener name. A listener on all interfaces that is not named here is advertised as this node's entry in controller.quorum.voters (first controller listener), else by the host name, else as localhost.";
-    CONTROLLER_LISTENER_NAMES = "controller.listener.names", Kind::Text("names from listeners, separated by commas"), Required,
-        "The listeners for peers and for administration with --bootstrap-controller. The first is the one that voters use among themselves.";
-    LISTENER_SECURITY_PROTOCOL_MAP = "listener.security.protocol.map", Kind::Text("NAME:PLAINTEXT, separated by commas"), Derived("PLAINTEXT for every name"),
-        "The security protocol of each listener. A listener in use must be PLAINTEXT; entries of unused names may say anything.";
-    LOG_DIRS = "log.dirs", Kind::Text("the path of one directory"), Derived("must be given unless metadata.log.dir is"),
+        "Where this node listens. No host: on all interfaces. IPv6 addresses stand in brackets. \
+         Listeners that controller.listener.names does not name serve clients (Produce, Fetch as \
+         a consumer); without any, this node serves peers only.";
+    ADVERTISED_LISTENERS = "advertised.listeners",
+        Kind::Text("NAME://host:port, separated by commas"),
+        Derived("as `listeners`"),
+        "What others are told to connect to, by listener name. A listener on all interfaces that \
+         is not named here is advertised as this node's entry in controller.quorum.voters (first \
+         controller listener), else by the host name, else as localhost.";
+    CONTROLLER_LISTENER_NAMES = "controller.listener.names",
+        Kind::Text("names from listeners, separated by commas"),
+        Required,
+        "The listeners for peers and for administration with --bootstrap-controller. The first is \
+         the one that voters use among themselves.";
+    LISTENER_SECURITY_PROTOCOL_MAP = "listener.security.protocol.map",
+        Kind::Text("NAME:PLAINTEXT, separated by commas"),
+        Derived("PLAINTEXT for every name"),
+        "The security protocol of each listener. A listener in use must be PLAINTEXT; entries of \
+         unused names may say anything.";
+    LOG_DIRS = "log.dirs",
+        Kind::Text("the path of one directory"),
+        Derived("must be given unless metadata.log.dir is"),
         "The data directory. There is one log, so there is one directory.";
-    METADATA_LOG_DIR = "metadata.log.dir", Kind::Text("the path of one directory"), Derived("as `log.dirs`"),
+    METADATA_LOG_DIR = "metadata.log.dir",
+        Kind::Text("the path of one directory"),
+        Derived("as `log.dirs`"),
         "The data directory. If it is given, log.dirs is not used.";
-    VOTERS = "controller.quorum.voters" also "quorum.voters", Kind::Text("id@host:port, separated by commas"), Derived("must be given unless controller.quorum.bootstrap.servers is"),
-        "The voters, the same on every node. A node whose id is not among them is an observer: it follows the log and does not vote.";
-    BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers" also "bootstrap.servers", Kind::Text("host:port, separated by commas"), Derived("the voters"),
+    VOTERS = "controller.quorum.voters" also "quorum.voters",
+        Kind::Text("id@host:port, separated by commas"),
+        Derived("must be given unless controller.quorum.bootstrap.servers is"),
+        "The voters, the same on every node. A node whose id is not among them is an observer: it \
+         follows the log and does not vote.";
+    BOOTSTRAP_SERVERS = "controller.quorum.bootstrap.servers" also "bootstrap.servers",
+        Kind::Text("host:port, separated by commas"),
+        Derived("the voters"),
         "Where to ask for the leader. May name observers or one virtual address.";
-    ELECTION_TIMEOUT = "controller.quorum.election.timeout.ms" also "quorum.election.timeout.ms", ms(1), Value("1000"),
-        "How long a candidate waits for a majority of votes before it tries again. A random time up to the same length is added.";
-    FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms" also "quorum.fetch.timeout.ms", ms(1), Value("2000"),
+    ELECTION_TIMEOUT = "controller.quorum.election.timeout.ms" also "quorum.election.timeout.ms",
+        ms(1),
+        Value("1000"),
+        "How long a candidate waits for a majority of votes before it tries again. A random time \
+         up to the same length is added.";
+    FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms" also "quorum.fetch.timeout.ms",
+        ms(1),
+        Value("2000"),
         "How long a voter goes without an answer of the leader before it starts an election.";
-    PROGRESS_TIMEOUT = "controller.quorum.progress.timeout.ms" also "quorum.progress.timeout.ms", ms(1), Derived("1.5 x `controller.quorum.fetch.timeout.ms`"),
-        "How long a leader goes without a Fetch from a majority before it resigns. Kafka has this fixed at the default.";
-    ELECTION_BACKOFF_MAX = "controller.quorum.election.backoff.max.ms" also "quorum.election.jitter.max.ms", ms(0), Value("1000"),
-        "Upper bound of the wait of a voter that is not the first successor a resigning leader names.";
-    REQUEST_TIMEOUT = "controller.quorum.request.timeout.ms" also "quorum.request.timeout.ms", ms(1), Value("2000"),
+    PROGRESS_TIMEOUT = "controller.quorum.progress.timeout.ms" also "quorum.progress.timeout.ms",
+        ms(1),
+        Derived("1.5 x `controller.quorum.fetch.timeout.ms`"),
+        "How long a leader goes without a Fetch from a majority before it resigns. Kafka has this \
+         fixed at the default.";
+    ELECTION_BACKOFF_MAX = "controller.quorum.election.backoff.max.ms"
+        also "quorum.election.jitter.max.ms",
+        ms(0),
+        Value("1000"),
+        "Upper bound of the wait of a voter that is not the first successor a resigning leader \
+         names.";
+    REQUEST_TIMEOUT = "controller.quorum.request.timeout.ms" also "quorum.request.timeout.ms",
+        ms(1),
+        Value("2000"),
         "How long a request to a peer may go unanswered before its connection is given up.";
-    RETRY_BACKOFF = "controller.quorum.retry.backoff.ms" also "quorum.retry.backoff.ms", ms(0), Value("20"),
+    RETRY_BACKOFF = "controller.quorum.retry.backoff.ms" also "quorum.retry.backoff.ms",
+        ms(0),
+        Value("20"),
         "Wait before a request to a peer is tried again; doubles with each failure, with jitter.";
-    RETRY_BACKOFF_MAX = "controller.quorum.retry.backoff.max.ms" also "quorum.retry.backoff.max.ms", ms(0), Value("1000"),
+    RETRY_BACKOFF_MAX = "controller.quorum.retry.backoff.max.ms" also "quorum.retry.backoff.max.ms",
+        ms(0),
+        Value("1000"),
         "Upper bound of that wait. Not below controller.quorum.retry.backoff.ms.";
     APPEND_LINGER = "controller.quorum.append.linger.ms", ms(0), Value("0"),
-        "Accepted so that Kafka's files can be used as they are. It has no effect: appends are grouped while the group before them is being written, without a timer. (Kafka's default is 25.)";
-    FETCH_MAX_BYTES = "controller.quorum.fetch.max.bytes", bytes(1, BATCH_BYTES_MAX), Value("1048576"),
+        "Accepted so that Kafka's files can be used as they are. It has no effect: appends are \
+         grouped while the group before them is being written, without a timer. (Kafka's default \
+         is 25.)";
+    FETCH_MAX_BYTES = "controller.quorum.fetch.max.bytes",
+        bytes(1, BATCH_BYTES_MAX),
+        Value("1048576"),
         "Records asked for in one Fetch from the leader. One whole batch is always sent.";
-    TOPIC_NAME = "quorum.topic.name", Kind::Text("1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"), Value("__cluster_metadata"),
-        "Name of the log's topic, the same on every node. Names the directory <log.dirs>/<name>-0.";
-    TOPIC_ID = "quorum.topic.id", Kind::Text("22 characters of base64url, not all zero"), Value("AAAAAAAAAAAAAAAAAAAAAQ"),
+    TOPIC_NAME = "quorum.topic.name",
+        Kind::Text("1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'"),
+        Value("__cluster_metadata"),
+        "Name of the log's topic, the same on every node. Names the directory \
+         <log.dirs>/<name>-0.";
+    TOPIC_ID = "quorum.topic.id",
+        Kind::Text("22 characters of base64url, not all zero"),
+        Value("AAAAAAAAAAAAAAAAAAAAAQ"),
         "Id of the log's topic, the same on every node.";
     CLUSTER_ID_STRICT = "cluster.id.strict", Kind::Bool, Value("false"),
         "Whether requests of peers that name no cluster id are refused. A wrong one always is.";
-    SEGMENT_BYTES = "metadata.log.segment.bytes", bytes(BATCH_BYTES_MAX, i32::MAX as i64), Value("67108864"),
-        "Size of a segment file. It is zeroed ahead of use, so Kafka's default of 1 GiB would cost its size in writes per roll; this one is smaller.";
-    INTERNAL_SEGMENT_BYTES = "internal.metadata.log.segment.bytes", bytes(65536, i32::MAX as i64), Derived("as `metadata.log.segment.bytes`"),
+    SEGMENT_BYTES = "metadata.log.segment.bytes",
+        bytes(BATCH_BYTES_MAX, i32::MAX as i64),
+        Value("67108864"),
+        "Size of a segment file. It is zeroed ahead of use, so Kafka's default of 1 GiB would \
+         cost its size in writes per roll; this one is smaller.";
+    INTERNAL_SEGMENT_BYTES = "internal.metadata.log.segment.bytes",
+        bytes(65536, i32::MAX as i64),
+        Derived("as `metadata.log.segment.bytes`"),
         "The same without the lower limit, for tests. Overrides metadata.log.segment.bytes.";
     GROUP_BYTES_MAX = "log.group.max.bytes", bytes(4096, BATCH_BYTES_MAX), Value("1048576"),
-        "Most bytes of appends written and flushed as one group. A single larger batch is a group of its own.";
+        "Most bytes of appends written and flushed as one group. A single larger batch is a group \
+         of its own.";
     UNFLUSHED_BYTES_MAX = "log.unflushed.max.bytes", bytes(MIB, 1024 * MIB), Value("16777216"),
-        "Appends waiting for their flush above which a leader takes no more for now. Not below log.group.max.bytes.";
+        "Appends waiting for their flush above which a leader takes no more for now. Not below \
+         log.group.max.bytes.";
     TAIL_BYTES = "log.tail.bytes", bytes(MIB, 16 * 1024 * MIB), Value("33554432"),
-        "Newest part of the log kept in memory for followers and consumers that keep up. Not below log.unflushed.max.bytes.";
+        "Newest part of the log kept in memory for followers and consumers that keep up. Not \
+         below log.unflushed.max.bytes.";
     CORES = "quorate.cores", Kind::OneOf(&["auto", "fused", "split"]), Value("auto"),
-        "Whether raft loop and log writer share a thread (fused) or have one each (split). auto: split with at least four CPUs.";
+        "Whether raft loop and log writer share a thread (fused) or have one each (split). auto: \
+         split with at least four CPUs.";
     WAIT = "quorate.wait", Kind::OneOf(&["auto", "block", "adaptive"]), Value("auto"),
-        "How a loop waits for work: block sleeps in the kernel at once, adaptive looks around for some 30 us first. auto: adaptive for split loops on at least four CPUs, else block.";
-    PIN_CPUS = "quorate.pin.cpus", Kind::Text("CPU numbers, separated by commas, none twice"), Derived("no pinning"),
-        "CPUs for the raft loop, the log writer (when split) and the client loops, in this order. Loops beyond the list are not pinned.";
+        "How a loop waits for work: block sleeps in the kernel at once, adaptive looks around for \
+         some 30 us first. auto: adaptive for split loops on at least four CPUs, else block.";
+    PIN_CPUS = "quorate.pin.cpus",
+        Kind::Text("CPU numbers, separated by commas, none twice"),
+        Derived("no pinning"),
+        "CPUs for the raft loop, the log writer (when split) and the client loops, in this order. \
+         Loops beyond the list are not pinned.";
     CLIENT_LOOPS = "quorate.client.loops", count(0, 64), Value("0"),
         "Threads that serve client connections. 0: the raft loop does it itself.";
     FRAME_BYTES_MAX = "quorate.frame.max.bytes", bytes(65536, 128 * MIB), Value("9437184"),
         "Largest request. The default fits the largest batch, 8 MiB.";
     CONNECTIONS_MAX = "quorate.connections.max", count(1, 1_000_000), Value("1000"),
         "Connections that are served at once; further ones are closed.";
-    IN_FLIGHT_BYTES_MAX = "quorate.in.flight.max.bytes", bytes(65536, 64 * 1024 * MIB), Value("67108864"),
-        "Requests and answers in memory above which no further requests are read. Not below quorate.frame.max.bytes.";
+    IN_FLIGHT_BYTES_MAX = "quorate.in.flight.max.bytes",
+        bytes(65536, 64 * 1024 * MIB),
+        Value("67108864"),
+        "Requests and answers in memory above which no further requests are read. Not below \
+         quorate.frame.max.bytes.";
     CONNECTION_IDLE = "quorate.connection.idle.ms", ms(1000), Value("600000"),
         "A connection without a request for so long is closed.";
 }

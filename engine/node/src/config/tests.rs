@@ -107,7 +107,7 @@ fn advertised_listeners_are_told_as_given() {
 fn a_misspelt_key_is_named_with_its_line_and_the_nearest_right_key() {
     let message = message(with("\ncontroller.quorum.electon.timeout.ms=500"));
     for part in [
-        "line 8",
+        "server.properties:8: ",
         "\"controller.quorum.electon.timeout.ms\"",
         "\"500\"",
         "\"controller.quorum.election.timeout.ms\"",
@@ -217,7 +217,7 @@ fn wrong_values_are_told_with_key_line_value_and_what_is_allowed() {
         let message = message(with(line));
         let last = line.lines().last().unwrap();
         let (key, value) = last.split_once('=').unwrap();
-        let number = format!("line {}", 6 + line.lines().count());
+        let number = format!("server.properties:{}: ", 6 + line.lines().count());
         for part in [key, &format!("{value:?}"), &number, says] {
             assert!(message.contains(part), "{part}: {message}");
         }
@@ -262,7 +262,7 @@ fn wrong_values_of_required_keys_are_told() {
     ] {
         let message = message(replaced(key, line));
         assert!(message.contains(says), "{line}: {message}");
-        assert!(message.contains(", line "), "{line}: {message}");
+        assert!(message.contains("server.properties:"), "{line}: {message}");
     }
 }
 
@@ -308,7 +308,7 @@ fn metadata_log_dir_wins_over_log_dirs() {
 fn faults_of_the_text_itself_name_the_line() {
     let message = message(with("node.id=2"));
     assert!(
-        message.contains("line 7") && message.contains("line 1"),
+        message.contains(":7: ") && message.contains("line 1"),
         "{message}"
     );
 }

@@ -2,46 +2,21 @@
 //!
 //! Directory ids, topic ids and random cluster ids are written so (`org.apache.kafka.common.Uuid`).
 
+use quorate_net::Uuid;
 use std::fs::File;
 use std::io::{self, Read};
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Characters of an id.
-const TEXT_LEN: usize = 22;
 
 /// The text of `id`.
 #[must_use]
 pub fn encode(id: [u8; 16]) -> String {
-    let mut value = u128::from_be_bytes(id);
-    // 22 characters hold 132 bits: the last one carries 2 bits of the id and 4 zero bits.
-    let mut text = [0; TEXT_LEN];
-    text[TEXT_LEN - 1] = ALPHABET[((value & 0b11) << 4) as usize];
-    value >>= 2;
-    for c in text[..TEXT_LEN - 1].iter_mut().rev() {
-        *c = ALPHABET[(value & 0b11_1111) as usize];
-        value >>= 6;
-    }
-    String::from_utf8_lossy(&text).into_owned()
+    Uuid(id).to_string()
 }
 
-/// The id that `text` stands for; `None` if it is not 22 characters of base64url without stray bits.
+/// The id that `text` stands for; `None` if it is not 22 characters of base64url without stray
+/// bits.
 #[must_use]
 pub fn decode(text: &str) -> Option<[u8; 16]> {
-    if text.len() != TEXT_LEN {
-        return None;
-    }
-    let mut value = 0u128;
-    for (at, c) in text.bytes().enumerate() {
-        let digit = ALPHABET.iter().position(|known| *known == c)? as u128;
-        if at < TEXT_LEN - 1 {
-            value = value << 6 | digit;
-        } else if digit & 0b1111 == 0 {
-            value = value << 2 | digit >> 4;
-        } else {
-            return None;
-        }
-    }
-    Some(value.to_be_bytes())
+    text.parse().ok().map(|Uuid(id)| id)
 }
 
 /// A new random id (version 4, as Java makes them). Its text never begins with '-', so that it can

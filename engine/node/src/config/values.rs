@@ -67,7 +67,8 @@ impl Values {
         &self.path
     }
 
-    /// The entry as it stands in the file. An empty value counts as absent, as in Kafka's templates.
+    /// The entry as it stands in the file. An empty value counts as absent, as in Kafka's
+    /// templates.
     pub(super) fn entry(&self, key: &Key) -> Option<&Property> {
         self.entries
             .get(key.name)
