@@ -12,7 +12,9 @@
 #![forbid(unsafe_code)]
 
 mod clean_shutdown;
+mod data_dir;
 mod disk;
+mod dump;
 mod error;
 mod file_disk;
 pub mod format;
@@ -29,9 +31,13 @@ mod scan;
 mod seal;
 mod segment;
 mod segment_index;
+pub mod sim_disk;
 mod state_file;
+mod verify;
 
+pub use data_dir::{DataDir, DataDirError, DirLock, FsKind, LockError, check_data_dir, lock_dir};
 pub use disk::{Disk, DiskFile, OpenMode};
+pub use dump::{BatchDump, Dump, DumpError, RecordDump, dump};
 pub use error::{Operation, ReadError, RecoveryError, StateFileError, StorageError};
 pub use file_disk::{FileDisk, LogFile};
 pub use group::{GroupIo, GroupLocation};
@@ -44,3 +50,4 @@ pub use recovery::RecoveryReport;
 pub use segment::BLOCK_BYTES;
 pub use segment_index::SegmentIndex;
 pub use state_file::{read_quorum_state, write_quorum_state};
+pub use verify::{VerifyFault, VerifyReport, verify_dir};

@@ -36,19 +36,15 @@ pub(crate) fn read_marks<F: DiskFile>(
         let fits = |mark: &Mark| {
             mark.sequence % 2 == slot as u64 && mark.end_position <= layout.data_bytes()
         };
-        match mark.filter(fits) {
-            Some(mark) => {
-                if newest
-                    .as_ref()
-                    .is_none_or(|other| other.sequence < mark.sequence)
-                {
-                    newest = Some(mark);
-                }
-            }
-            // With an identity this can be a client's record at the end of a sealed segment.
-            None if identity.is_none() && is_mark(block) => return Ok(Marks::OfAnotherLog),
-            None => {}
+        let mark = mark.filter(fits);
+        // With an identity this can be a client's record at the end of a sealed segment.
+        if identity.is_none() && is_mark(block) {
+            return Ok(Marks::OfAnotherLog);
         }
+        newest = match (newest, mark) {
+            (Some(old), Some(new)) if old.sequence > new.sequence => Some(old),
+            (old, new) => new.or(old),
+        };
     }
     Ok(newest.map_or(Marks::None, |mark| Marks::Of(Box::new(mark))))
 }

@@ -6,6 +6,7 @@ use crate::format::{BATCH_HEADER_BYTES, BatchError, BatchHeader};
 use crate::segment::{BLOCK_BYTES, block_floor};
 use quorate_ring::AlignedBuf;
 use std::io;
+use std::ops::Deref;
 
 /// Bytes read at once. Large enough that a scan runs at the disk's speed, small enough to start fast.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -31,8 +32,9 @@ pub(crate) struct Scanned<'a> {
 }
 
 /// Walks over the batches of a file. Reads whole aligned blocks, so direct files serve as well.
-pub(crate) struct Scanner<'f, F> {
-    file: &'f F,
+#[derive(Debug)]
+pub(crate) struct Scanner<R> {
+    file: R,
     file_bytes: u64,
     /// Batches end here at the latest.
     limit: u64,
@@ -42,9 +44,9 @@ pub(crate) struct Scanner<'f, F> {
     window_filled: usize,
 }
 
-impl<'f, F: DiskFile> Scanner<'f, F> {
+impl<R: Deref<Target: DiskFile + Sized>> Scanner<R> {
     /// A scanner of the bytes from `position` to `limit`, or to the end of the file if that is first.
-    pub(crate) fn new(file: &'f F, position: u64, limit: u64) -> io::Result<Self> {
+    pub(crate) fn new(file: R, position: u64, limit: u64) -> io::Result<Self> {
         let file_bytes = file.len()?;
         let limit = limit.min(file_bytes);
         let wanted = usize::try_from(limit.saturating_sub(block_floor(position)));
@@ -58,6 +60,11 @@ impl<'f, F: DiskFile> Scanner<'f, F> {
             window_start: 0,
             window_filled: 0,
         })
+    }
+
+    /// The file that is read.
+    pub(crate) fn file(&self) -> &R::Target {
+        &self.file
     }
 
     /// Where the next batch begins, or the one that is faulty.
@@ -115,7 +122,7 @@ impl<'f, F: DiskFile> Scanner<'f, F> {
         (self.window_start, self.window_filled) = (start, 0);
         let there = usize::try_from(self.file_bytes - start).unwrap_or(usize::MAX);
         let wanted = there.min(self.window.len());
-        read_blocks(self.file, &mut self.window, start, wanted)?;
+        read_blocks(&*self.file, &mut self.window, start, wanted)?;
         self.window_filled = wanted;
         Ok(())
     }

@@ -1,0 +1,731 @@
+//! A disk in memory that loses, tears and fails, for the simulator and the crash tests. It runs the
+//! same storage code as the real one; it has no say in what that code does.
+//!
+//! Every file has a live and a durable image. A flush makes the pending changes of one file durable,
+//! a directory flush those of one directory. A crash keeps of what was not flushed:
+//! - of writes, any sectors (the rest is as before), so that any can be there without any other;
+//! - of changes of a file's length, the first few, in order;
+//! - of a directory's changes, the first few, in order.
+//!
+//! A failed flush leaves its changes in doubt for ever: no later flush makes them durable.
+
+use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::segment::BLOCK_BYTES;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The disk. Cloning gives another handle of the same disk; [`SimDisk::duplicate`] a second disk.
+#[derive(Clone, Default)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+/// An open file of a [`SimDisk`]. Useless after the crash of its disk.
+pub struct SimFile {
+    disk: SimDisk,
+    inode: u64,
+    is_direct: bool,
+    /// Crashes of the disk when the file was opened.
+    life: u64,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    inodes: BTreeMap<u64, Inode>,
+    dirs: BTreeMap<PathBuf, Dir>,
+    inodes_made: u64,
+    ids_made: u64,
+    life: u64,
+    operations: u64,
+    flushes: u64,
+    writes: u64,
+    crash_after: Option<u64>,
+    fail_flush: Option<u64>,
+    fail_write: Option<(u64, io::ErrorKind)>,
+}
+
+#[derive(Clone, Default)]
+struct Inode {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+#[derive(Clone)]
+struct Change {
+    kind: ChangeKind,
+    /// A flush of it failed.
+    is_doomed: bool,
+}
+
+#[derive(Clone)]
+enum ChangeKind {
+    Write { at: usize, data: Vec<u8> },
+    SetLen(usize),
+}
+
+#[derive(Clone, Default)]
+struct Dir {
+    live: BTreeMap<String, u64>,
+    durable: BTreeMap<String, u64>,
+    pending: Vec<DirChange>,
+}
+
+#[derive(Clone)]
+enum DirChange {
+    Set(String, u64),
+    Rename(String, String),
+    Remove(String),
+}
+
+/// How a crash treats the writes that were not flushed.
+#[derive(Clone, Copy)]
+enum Survival {
+    Nothing,
+    Everything,
+    /// Each write whole or not at all.
+    WholeWrites,
+    /// Each sector by itself.
+    Sectors,
+}
+
+impl SimDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A second disk with the same content, pending changes and counters.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let state = self.state().clone();
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Operations so far that changed something, flushes included. Never goes back.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Stops the disk after operation number `operation` (counted as [`SimDisk::operations`] does):
+    /// every later one fails. The first of them may still have an effect, as one that a crash
+    /// interrupted. Lasts until [`SimDisk::crash`].
+    pub fn crash_after(&self, operation: u64) {
+        self.state().crash_after = Some(operation);
+    }
+
+    /// Whether operations fail because of [`SimDisk::crash_after`].
+    #[must_use]
+    pub fn is_crashed(&self) -> bool {
+        self.state().is_crashed()
+    }
+
+    /// Makes the `nth` flush from now on (1: the next) fail. Flushes of directories count.
+    pub fn fail_flush(&self, nth: u64) {
+        let mut state = self.state();
+        state.fail_flush = Some(state.flushes + nth);
+    }
+
+    /// Makes the `nth` write from now on (1: the next) fail with `kind`, without an effect.
+    pub fn fail_write(&self, nth: u64, kind: io::ErrorKind) {
+        let mut state = self.state();
+        state.fail_write = Some((state.writes + nth, kind));
+    }
+
+    /// The power goes and comes back: what was not flushed is kept or lost by chance. Files that are
+    /// open become useless. `random` gives numbers of which every bit counts.
+    pub fn crash(&self, random: &mut dyn FnMut() -> u64) {
+        self.state().crash(random);
+    }
+
+    /// A second disk with only what is durable now.
+    #[must_use]
+    pub fn durable_only(&self) -> Self {
+        let disk = self.duplicate();
+        disk.state().crash(&mut || 0);
+        disk
+    }
+
+    /// Content of a file as a reader sees it; `None` if there is none.
+    #[must_use]
+    pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.state();
+        let inode = state.find(path)?;
+        Some(state.inodes[&inode].live.clone())
+    }
+
+    /// Changes a file behind the back of everybody, durably: bit rot, or a careless hand.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state();
+        let inode = state.find(path).expect("the file to be edited");
+        let inode = state.inodes.entry(inode).or_default();
+        edit(&mut inode.live);
+        inode.durable = inode.live.clone();
+        inode.pending.clear();
+    }
+
+    /// Puts a file there, durably.
+    pub fn put(&self, path: &Path, content: &[u8]) {
+        let mut state = self.state();
+        let inode = state.make_inode();
+        let (dir, name) = split(path);
+        let dir = state.dirs.entry(dir).or_default();
+        dir.live.insert(name.clone(), inode);
+        dir.durable.insert(name, inode);
+        let inode = state.inodes.entry(inode).or_default();
+        inode.live = content.to_vec();
+        inode.durable = content.to_vec();
+    }
+}
+
+impl State {
+    fn is_crashed(&self) -> bool {
+        self.crash_after.is_some_and(|last| self.operations > last)
+    }
+
+    fn check_alive(&self) -> io::Result<()> {
+        if self.is_crashed() {
+            return Err(crashed());
+        }
+        Ok(())
+    }
+
+    /// Counts a change. `Ok(true)`: it is done; `Ok(false)`: the crash interrupts it.
+    fn begin_change(&mut self) -> io::Result<bool> {
+        self.check_alive()?;
+        self.operations += 1;
+        Ok(!self.is_crashed())
+    }
+
+    fn begin_flush(&mut self) -> io::Result<()> {
+        self.flushes += 1;
+        if !self.begin_change()? {
+            return Err(crashed());
+        }
+        Ok(())
+    }
+
+    fn flush_fails(&mut self) -> bool {
+        let fails = self.fail_flush == Some(self.flushes);
+        if fails {
+            self.fail_flush = None;
+        }
+        fails
+    }
+
+    fn make_inode(&mut self) -> u64 {
+        self.inodes_made += 1;
+        self.inodes.insert(self.inodes_made, Inode::default());
+        self.inodes_made
+    }
+
+    fn find(&self, path: &Path) -> Option<u64> {
+        let (dir, name) = split(path);
+        self.dirs.get(&dir)?.live.get(&name).copied()
+    }
+
+    fn dir(&mut self, path: &Path) -> io::Result<&mut Dir> {
+        self.dirs.get_mut(path).ok_or_else(not_found)
+    }
+
+    fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
+        for dir in self.dirs.values_mut() {
+            dir.crash(random);
+        }
+        for inode in self.inodes.values_mut() {
+            inode.crash(random);
+        }
+        let named: Vec<u64> = self
+            .dirs
+            .values()
+            .flat_map(|dir| dir.live.values().copied())
+            .collect();
+        self.inodes.retain(|inode, _| named.contains(inode));
+        self.life += 1;
+        self.crash_after = None;
+        self.fail_flush = None;
+        self.fail_write = None;
+    }
+}
+
+impl Dir {
+    fn change(&mut self, change: DirChange) {
+        change.apply(&mut self.live);
+        self.pending.push(change);
+    }
+
+    fn flush(&mut self) {
+        for change in self.pending.drain(..) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
+        let kept = some_of(self.pending.len(), random);
+        for change in self.pending.drain(..).take(kept) {
+            change.apply(&mut self.durable);
+        }
+        self.live = self.durable.clone();
+    }
+}
+
+impl DirChange {
+    fn apply(&self, entries: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Set(name, inode) => {
+                entries.insert(name.clone(), *inode);
+            }
+            Self::Rename(from, to) => {
+                if let Some(inode) = entries.remove(from) {
+                    entries.insert(to.clone(), inode);
+                }
+            }
+            Self::Remove(name) => {
+                entries.remove(name);
+            }
+        }
+    }
+}
+
+impl Inode {
+    fn change(&mut self, kind: ChangeKind, is_done: bool) {
+        if is_done {
+            kind.apply(&mut self.live);
+        }
+        self.pending.push(Change {
+            kind,
+            is_doomed: false,
+        });
+    }
+
+    fn flush(&mut self) {
+        let durable = &mut self.durable;
+        self.pending.retain(|change| {
+            if !change.is_doomed {
+                change.kind.apply(durable);
+            }
+            change.is_doomed
+        });
+    }
+
+    fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
+        let resizes = self
+            .pending
+            .iter()
+            .filter(|change| change.kind.is_resize())
+            .count();
+        let mut resizes_kept = some_of(resizes, random);
+        let sector_bytes = if random() & 1 == 0 { 512 } else { BLOCK_BYTES };
+        let survival = match random() & 3 {
+            0 => Survival::Nothing,
+            1 => Survival::Everything,
+            2 => Survival::WholeWrites,
+            _ => Survival::Sectors,
+        };
+        for change in self.pending.drain(..) {
+            if change.kind.is_resize() {
+                if resizes_kept > 0 {
+                    resizes_kept -= 1;
+                    change.kind.apply(&mut self.durable);
+                }
+            } else {
+                change
+                    .kind
+                    .survive(&mut self.durable, sector_bytes, survival, random);
+            }
+        }
+        self.live = self.durable.clone();
+    }
+}
+
+impl ChangeKind {
+    fn apply(&self, content: &mut Vec<u8>) {
+        match self {
+            Self::Write { at, data } => {
+                let end = at + data.len();
+                if content.len() < end {
+                    content.resize(end, 0);
+                }
+                content[*at..end].copy_from_slice(data);
+            }
+            Self::SetLen(len) => content.resize(*len, 0),
+        }
+    }
+
+    fn is_resize(&self) -> bool {
+        matches!(self, Self::SetLen(_))
+    }
+
+    fn survive(
+        &self,
+        content: &mut Vec<u8>,
+        sector_bytes: usize,
+        survival: Survival,
+        random: &mut dyn FnMut() -> u64,
+    ) {
+        let Self::Write { at, data } = self else {
+            return;
+        };
+        let at = *at;
+        let whole = random() & 1 == 0;
+        let mut from = 0;
+        while from < data.len() {
+            let sector_end = ((at + from) / sector_bytes + 1) * sector_bytes - at;
+            let to = sector_end.min(data.len());
+            let survives = match survival {
+                Survival::Nothing => false,
+                Survival::Everything => true,
+                Survival::WholeWrites => whole,
+                Survival::Sectors => random() & 1 == 0,
+            };
+            if survives {
+                let part = data[from..to].to_vec();
+                Self::Write {
+                    at: at + from,
+                    data: part,
+                }
+                .apply(content);
+            }
+            from = to;
+        }
+    }
+}
+
+/// A number from 0 to `count`.
+fn some_of(count: usize, random: &mut dyn FnMut() -> u64) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    (random() % (count as u64 + 1)) as usize
+}
+
+fn split(path: &Path) -> (PathBuf, String) {
+    let dir = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let name = path.file_name().unwrap_or_default();
+    (dir, name.to_string_lossy().into_owned())
+}
+
+fn crashed() -> io::Error {
+    io::Error::other("the simulated disk has crashed")
+}
+
+fn not_found() -> io::Error {
+    io::Error::from(io::ErrorKind::NotFound)
+}
+
+fn failed_flush() -> io::Error {
+    io::Error::other("the simulated disk failed to flush")
+}
+
+impl Disk for SimDisk {
+    type File = SimFile;
+
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.check_alive()?;
+        state.dirs.entry(dir.to_path_buf()).or_default();
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let mut state = self.state();
+        state.check_alive()?;
+        Ok(state.dir(dir)?.live.keys().cloned().collect())
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<SimFile> {
+        let mut state = self.state();
+        state.check_alive()?;
+        let (dir, name) = split(path);
+        let found = state.dir(&dir)?.live.get(&name).copied();
+        let creates = matches!(mode, OpenMode::Create | OpenMode::CreateDirect);
+        let inode = match found {
+            Some(inode) => {
+                if creates {
+                    let is_done = state.begin_change()?;
+                    let file = state.inodes.entry(inode).or_default();
+                    file.change(ChangeKind::SetLen(0), is_done);
+                }
+                inode
+            }
+            None if creates => {
+                state.begin_change()?;
+                let inode = state.make_inode();
+                state.dir(&dir)?.change(DirChange::Set(name, inode));
+                inode
+            }
+            None => return Err(not_found()),
+        };
+        state.check_alive()?;
+        Ok(SimFile {
+            disk: self.clone(),
+            inode,
+            is_direct: mode.is_direct(),
+            life: state.life,
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let ((dir, from), (to_dir, to)) = (split(from), split(to));
+        assert_eq!(dir, to_dir, "a rename stays in its directory");
+        state.begin_change()?;
+        let entries = state.dir(&dir)?;
+        if !entries.live.contains_key(&from) {
+            return Err(not_found());
+        }
+        entries.change(DirChange::Rename(from, to));
+        state.check_alive()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let (dir, name) = split(path);
+        state.check_alive()?;
+        if !state.dir(&dir)?.live.contains_key(&name) {
+            return Err(not_found());
+        }
+        state.begin_change()?;
+        state.dir(&dir)?.change(DirChange::Remove(name));
+        state.check_alive()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.begin_flush()?;
+        if state.flush_fails() {
+            return Err(failed_flush());
+        }
+        // The root and parents that nobody created are always durable.
+        if let Ok(dir) = state.dir(dir) {
+            dir.flush();
+        }
+        Ok(())
+    }
+
+    /// Different for every call, the same in every run.
+    fn unique_id(&self) -> io::Result<[u8; 16]> {
+        let mut state = self.state();
+        state.check_alive()?;
+        state.ids_made += 1;
+        let mut id = [0x5a; 16];
+        id[..8].copy_from_slice(&state.ids_made.to_be_bytes());
+        Ok(id)
+    }
+}
+
+impl SimFile {
+    /// The disk's state, if this file is still open after all crashes.
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.disk.state();
+        if state.life != self.life {
+            return Err(crashed());
+        }
+        Ok(state)
+    }
+
+    fn check_aligned(&self, at: u64, bytes: usize) -> io::Result<()> {
+        let block = BLOCK_BYTES as u64;
+        if self.is_direct && !(at.is_multiple_of(block) && bytes.is_multiple_of(BLOCK_BYTES)) {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state()?;
+        state.begin_flush()?;
+        let fails = state.flush_fails();
+        let inode = state.inodes.entry(self.inode).or_default();
+        if fails {
+            for change in &mut inode.pending {
+                change.is_doomed = true;
+            }
+            return Err(failed_flush());
+        }
+        inode.flush();
+        Ok(())
+    }
+}
+
+impl DiskFile for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        let state = self.state()?;
+        state.check_alive()?;
+        Ok(state.inodes[&self.inode].live.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], pos: u64) -> io::Result<usize> {
+        self.check_aligned(pos, buf.len())?;
+        let state = self.state()?;
+        state.check_alive()?;
+        let content = &state.inodes[&self.inode].live;
+        let start = usize::try_from(pos)
+            .unwrap_or(usize::MAX)
+            .min(content.len());
+        let count = buf.len().min(content.len() - start);
+        buf[..count].copy_from_slice(&content[start..start + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, buf: &[u8], pos: u64) -> io::Result<usize> {
+        self.check_aligned(pos, buf.len())?;
+        let mut state = self.state()?;
+        let is_done = state.begin_change()?;
+        state.writes += 1;
+        let number = state.writes;
+        if let Some((_, kind)) = state.fail_write.take_if(|(nth, _)| *nth == number) {
+            return Err(io::Error::from(kind));
+        }
+        let kind = ChangeKind::Write {
+            at: usize::try_from(pos).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?,
+            data: buf.to_vec(),
+        };
+        state
+            .inodes
+            .entry(self.inode)
+            .or_default()
+            .change(kind, is_done);
+        if !is_done {
+            return Err(crashed());
+        }
+        Ok(buf.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = self.state()?;
+        let is_done = state.begin_change()?;
+        let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let inode = state.inodes.entry(self.inode).or_default();
+        inode.change(ChangeKind::SetLen(len), is_done);
+        state.check_alive()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.flush()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.flush()
+    }
+}
+
+impl fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimDisk({} operations)", self.operations())
+    }
+}
+
+impl fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimFile({})", self.inode)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir() -> &'static Path {
+        Path::new("/d")
+    }
+
+    /// A disk with one durable file of two blocks of ones.
+    fn disk_with_file() -> (SimDisk, SimFile) {
+        let disk = SimDisk::new();
+        disk.create_dir_all(dir()).unwrap();
+        let file = disk.open(&dir().join("f"), OpenMode::Create).unwrap();
+        file.write_at(&[1; 8192], 0).unwrap();
+        file.sync_data().unwrap();
+        disk.sync_dir(dir()).unwrap();
+        (disk, file)
+    }
+
+    fn counter(start: u64) -> impl FnMut() -> u64 {
+        let mut word = start.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        move || {
+            word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed ^ (mixed >> 29)
+        }
+    }
+
+    #[test]
+    fn what_was_flushed_survives_and_the_rest_is_old_or_new_by_sector() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let (disk, file) = disk_with_file();
+            file.write_at(&[2; 4096], 4096).unwrap();
+            disk.crash(&mut counter(seed));
+            let content = disk.content(&dir().join("f")).unwrap();
+            assert_eq!(content[..4096], [1; 4096]);
+            for sector in content.chunks(512) {
+                assert!(sector.iter().all(|byte| *byte == sector[0]));
+            }
+            seen.insert(content);
+        }
+        assert!(seen.len() > 10, "{} images", seen.len());
+    }
+
+    #[test]
+    fn a_name_that_was_not_flushed_can_be_lost() {
+        let (mut kept, mut lost) = (0, 0);
+        for seed in 0..50 {
+            let (disk, _) = disk_with_file();
+            disk.rename(&dir().join("f"), &dir().join("g")).unwrap();
+            disk.crash(&mut counter(seed));
+            let names = disk.list(dir()).unwrap();
+            kept += i32::from(names == ["g"]);
+            lost += i32::from(names == ["f"]);
+        }
+        assert_eq!(kept + lost, 50);
+        assert!(kept > 5 && lost > 5);
+    }
+
+    #[test]
+    fn a_failed_flush_is_never_made_good_by_a_later_one() {
+        let (disk, file) = disk_with_file();
+        file.write_at(&[3; 4096], 0).unwrap();
+        disk.fail_flush(1);
+        assert!(file.sync_data().is_err());
+        assert!(file.sync_data().is_ok());
+        let durable = disk.durable_only();
+        assert_eq!(durable.content(&dir().join("f")).unwrap()[0], 1);
+    }
+
+    #[test]
+    fn a_crashed_disk_answers_nothing_until_it_is_back() {
+        let (disk, file) = disk_with_file();
+        disk.crash_after(disk.operations());
+        assert!(file.write_at(&[4; 4096], 0).is_err());
+        assert!(disk.is_crashed());
+        assert!(file.read_at(&mut [0; 16], 0).is_err());
+        assert!(disk.list(dir()).is_err());
+        disk.crash(&mut || 0);
+        assert_eq!(disk.list(dir()).unwrap(), ["f"]);
+        assert!(file.len().is_err(), "a file of an earlier life");
+    }
+
+    #[test]
+    fn direct_files_refuse_what_is_not_aligned() {
+        let (disk, _) = disk_with_file();
+        let file = disk.open(&dir().join("f"), OpenMode::Direct).unwrap();
+        assert!(file.write_at(&[0; 100], 0).is_err());
+        assert!(file.write_at(&[0; 4096], 512).is_err());
+        assert!(file.write_at(&[0; 4096], 4096).is_ok());
+    }
+}
