@@ -1,0 +1,354 @@
+//! A node that must not run says why in one line, with exit code 1, and touches nothing.
+
+#![allow(clippy::disallowed_methods)] // deadlines of the harness
+#![allow(unsafe_code)] // a seccomp filter, set between fork and exec
+
+mod common;
+
+use common::{Cluster, Finished, PortBlock, QUORATE, quorate, run, s, scratch_dir, wait_for};
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// A refusal takes no longer.
+const LIMIT: std::time::Duration = s(10);
+
+/// # Panics
+/// Unless the command failed with exit code 1 and one line, which has all of `words`.
+fn assert_refused(finished: &Finished, words: &[&str]) {
+    assert_eq!(finished.status.code(), Some(1), "{finished:?}");
+    let told: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("quorate: "))
+        .collect();
+    assert_eq!(told.len(), 1, "{finished:?}");
+    assert_eq!(
+        finished.stderr.lines().last(),
+        Some(told[0]),
+        "{finished:?}"
+    );
+    for word in words {
+        assert!(told[0].contains(word), "{word:?} is not in {:?}", told[0]);
+    }
+    assert_eq!(finished.stdout, "");
+}
+
+/// A voter on its own: a configuration file, a data directory, ports.
+struct Lone {
+    dir: TempDir,
+    ports: PortBlock,
+}
+
+impl Lone {
+    fn new() -> Self {
+        Self {
+            dir: scratch_dir(),
+            ports: PortBlock::acquire(),
+        }
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Writes a configuration `name` with client port base + `shift`.
+    fn config(&self, name: &str, data_dir: &Path, shift: u16) -> PathBuf {
+        let client = self.ports.base() + shift;
+        let peer = client + 100;
+        let text = format!(
+            "node.id=1\nprocess.roles=controller\n\
+             listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{peer}\n\
+             controller.listener.names=CONTROLLER\n\
+             controller.quorum.voters=1@127.0.0.1:{peer}\nlog.dirs={}\n",
+            data_dir.display()
+        );
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).expect("a configuration file");
+        path
+    }
+
+    /// A configuration whose data directory is formatted.
+    fn formatted(&self) -> PathBuf {
+        let config = self.config("server.properties", &self.data_dir(), 0);
+        format(&config, &[]).expect_success();
+        config
+    }
+}
+
+fn format(config: &Path, more: &[&str]) -> Finished {
+    let mut command = Command::new(QUORATE);
+    command.args(["format", "--config"]).arg(config).args(more);
+    run(command, "", LIMIT)
+}
+
+fn server_command(config: &Path) -> Command {
+    let mut command = Command::new(QUORATE);
+    command.args(["server", "--config"]).arg(config);
+    command
+}
+
+fn server(config: &Path) -> Finished {
+    run(server_command(config), "", LIMIT)
+}
+
+/// A server that is killed when dropped.
+struct Serving(Child);
+
+impl Serving {
+    /// Starts one and waits until it leads its quorum of one.
+    fn start(config: &Path, client_port: u16) -> Self {
+        let child = server_command(config)
+            .stderr(Stdio::null())
+            .stdin(Stdio::null())
+            .spawn();
+        let serving = Self(child.expect("a server"));
+        let address = format!("127.0.0.1:{client_port}");
+        wait_for("a quorum of one", s(20), || {
+            let asked = quorate(
+                &["quorum", "describe", "--bootstrap-server", &address],
+                "",
+                LIMIT,
+            );
+            asked.status.success().then_some(())
+        });
+        serving
+    }
+
+    fn still_runs(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_none()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Names and contents of all files in a directory of a node that does not run.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            let bytes = fs::read(&path).expect("a file");
+            found.push((path, bytes));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_second_node_on_a_directory_is_refused_and_the_first_goes_on() {
+    let lone = Lone::new();
+    let first = lone.formatted();
+    let second = lone.config("second.properties", &lone.data_dir(), 1);
+    let mut serving = Serving::start(&first, lone.ports.base());
+    let data_dir = lone.data_dir();
+    assert_refused(&server(&second), &[&data_dir.to_string_lossy()]);
+
+    let link = lone.dir.path().join("link");
+    std::os::unix::fs::symlink(&data_dir, &link).expect("a link");
+    let through_link = lone.config("link.properties", &link, 1);
+    assert_refused(&server(&through_link), &[&link.to_string_lossy()]);
+    assert!(serving.still_runs());
+
+    // The lock is the kernel's: a killed holder leaves none behind.
+    drop(serving);
+    Serving::start(&second, lone.ports.base() + 1);
+}
+
+#[test]
+fn a_busy_port_is_refused() {
+    let lone = Lone::new();
+    let config = lone.formatted();
+    for port in [lone.ports.base(), lone.ports.base() + 100] {
+        let taken = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+        let address = format!("127.0.0.1:{port}");
+        assert_refused(&server(&config), &["cannot listen on", &address, "in use"]);
+        drop(taken);
+    }
+}
+
+#[test]
+fn a_busy_port_is_told_by_dev() {
+    let lone = Lone::new();
+    let port = lone.ports.base() + 2;
+    let _taken = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+    let mut command = Command::new(QUORATE);
+    command.args([
+        "dev",
+        "--json",
+        "--base-port",
+        &lone.ports.base().to_string(),
+        "--dir",
+    ]);
+    command.arg(lone.data_dir());
+    let refused = run(command, "", s(30));
+    assert_refused(
+        &refused,
+        &["voter 3", &format!("127.0.0.1:{port}"), "in use"],
+    );
+}
+
+#[test]
+fn formatting_for_another_cluster_is_refused() {
+    let lone = Lone::new();
+    let config = lone.config("server.properties", &lone.data_dir(), 0);
+    format(&config, &["--cluster-id", "the-first"]).expect_success();
+    let before = contents(&lone.data_dir());
+    let refused = format(&config, &["--cluster-id", "the-second"]);
+    assert_refused(&refused, &["the-first", "the-second", "meta.properties"]);
+    assert_eq!(contents(&lone.data_dir()), before);
+}
+
+#[test]
+fn a_voter_of_another_cluster_is_refused_by_its_peers_and_says_so() {
+    let mut cluster = Cluster::start(3);
+    let before = cluster.describe();
+    let stranger = 1 + before.leader_id % 3;
+    cluster.kill(stranger);
+    let dir = cluster.node(stranger).dir.clone();
+    let meta = dir.join("meta.properties");
+    let text = fs::read_to_string(&meta).expect("an identity");
+    let other = |line: &str| match line.strip_prefix("cluster.id=") {
+        Some(_) => "cluster.id=another-cluster".to_owned(),
+        None => line.to_owned(),
+    };
+    let edited: Vec<String> = text.lines().map(other).collect();
+    fs::write(&meta, edited.join("\n") + "\n").expect("an identity");
+
+    let refused = run(server_command(&dir.join("server.properties")), "", s(20));
+    assert_refused(&refused, &["another-cluster"]);
+    let after = cluster.describe();
+    assert_eq!(
+        (after.leader_id, after.leader_epoch),
+        (before.leader_id, before.leader_epoch)
+    );
+}
+
+#[test]
+fn a_misspelt_key_is_named_with_its_line_and_the_nearest_right_one() {
+    let lone = Lone::new();
+    let config = lone.formatted();
+    let text = fs::read_to_string(&config).expect("a configuration");
+    let misspelt = text.replace("controller.quorum.voters", "controler.quorum.voters");
+    fs::write(&config, misspelt).expect("a configuration");
+    assert_refused(
+        &server(&config),
+        &["controler.quorum.voters", "controller.quorum.voters", ":5"],
+    );
+}
+
+#[test]
+fn a_host_that_forbids_io_uring_is_told_what_to_allow() {
+    let lone = Lone::new();
+    let config = lone.formatted();
+    let before = contents(&lone.data_dir());
+    for errno in [libc::EPERM, libc::ENOSYS] {
+        let mut command = server_command(&config);
+        // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
+        unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
+        let refused = run(command, "", LIMIT);
+        assert_refused(&refused, &["io_uring is not allowed here", "seccomp"]);
+    }
+    assert_eq!(contents(&lone.data_dir()), before);
+}
+
+/// Lets io_uring_setup fail with `errno` in this process and what it executes, as container
+/// run-times do.
+fn forbid_io_uring(errno: i32) -> io::Result<()> {
+    let statement = |code: u32, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
+    };
+    let mut program = [
+        // The call's number is the first word of what a filter sees.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            libc::SYS_io_uring_setup as u32,
+        ),
+        statement(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: takes no pointers.
+    let no_privileges = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    // SAFETY: the filter and its program outlive the call, which copies them.
+    let filtered = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        )
+    };
+    match (no_privileges, filtered) {
+        (0, 0) => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A directory of this user's own in memory.
+fn tmpfs_dir() -> TempDir {
+    let mounts = fs::read_to_string("/proc/mounts").expect("the mounts");
+    let of_kind = |line: &str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        (fields[2] == "tmpfs").then(|| fields[1].to_owned())
+    };
+    let mut usable = mounts
+        .lines()
+        .filter_map(of_kind)
+        .filter_map(|at| tempfile::tempdir_in(at).ok());
+    usable
+        .next()
+        .expect("a writable tmpfs, /dev/shm for one: without it nothing is shown")
+}
+
+#[test]
+fn a_data_directory_in_memory_is_refused() {
+    let lone = Lone::new();
+    let memory = tmpfs_dir();
+    let data_dir = memory.path().join("data");
+    let config = lone.config("server.properties", &data_dir, 0);
+    let formatted = format(&config, &[]);
+    if formatted.status.success() {
+        assert_refused(&server(&config), &["tmpfs", &data_dir.to_string_lossy()]);
+    } else {
+        assert_refused(&formatted, &["tmpfs", &data_dir.to_string_lossy()]);
+    }
+
+    let mut command = Command::new(QUORATE);
+    command.args([
+        "dev",
+        "--json",
+        "--base-port",
+        &lone.ports.base().to_string(),
+        "--dir",
+    ]);
+    let dev_dir = memory.path().join("dev");
+    command.arg(&dev_dir);
+    assert_refused(
+        &run(command, "", LIMIT),
+        &["tmpfs", &dev_dir.to_string_lossy()],
+    );
+}
