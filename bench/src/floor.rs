@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Where the three members write; must be on the disk that is meant
     #[arg(long, default_value = ".")]
     dir: PathBuf,
+    /// Only the ways whose description contains this, such as "ring, sleep"
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    method: String,
     /// Print one JSON object instead of a line of text
     #[arg(long)]
     json: bool,
@@ -79,6 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let cpus = std::thread::available_parallelism()?.get();
     let mut tried = Vec::new();
     for way in way::all(cpus) {
+        if !way.to_string().contains(&arguments.method) {
+            continue;
+        }
         let figures = measure(&way, arguments)?;
         eprintln!(
             "{:60} p50 {:7.1} us   p99 {:7.1} us   p99.9 {:7.1} us",

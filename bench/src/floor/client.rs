@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Commits before the clock counts.
-const WARM_UP: u64 = 300;
+/// How long it commits before the clock counts.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,20 +36,19 @@ fn commit_for(address: SocketAddr, way: &Way, duration: Duration) -> io::Result<
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nonblocking(way.spin)?;
-    for number in 1..=WARM_UP {
-        commit(&mut stream, number)?;
-    }
     let mut latencies = Latencies::new();
     let mut now = Instant::now();
-    let end = now + duration;
-    for number in WARM_UP + 1.. {
+    let window = now + WARM_UP..now + WARM_UP + duration;
+    for number in 1.. {
         let start = now;
-        if start >= end {
+        if start >= window.end {
             break;
         }
         commit(&mut stream, number)?;
         now = Instant::now();
-        latencies.record(now - start);
+        if start >= window.start {
+            latencies.record(now - start);
+        }
     }
     Ok(latencies)
 }

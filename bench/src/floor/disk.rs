@@ -1,6 +1,7 @@
 //! The file a member writes: prepared like a log segment, so that a flush finds no allocation to do.
 
 use quorate_ring::AlignedBuf;
+use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,7 +14,12 @@ const BLOCK_BYTES: usize = 4096;
 const BLOCKS: u64 = 4096;
 
 /// Opens an unnamed file in `dir` for direct I/O, filled with zeros and flushed.
-pub(crate) fn prepare(dir: &Path) -> io::Result<File> {
+pub(crate) fn prepare(dir: &Path) -> Result<File, Box<dyn Error>> {
+    let file = fill(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(file)
+}
+
+fn fill(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!("quorate-floor-{}.tmp", std::process::id()));
     let mut options = OpenOptions::new();
     options
