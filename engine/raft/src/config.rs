@@ -37,7 +37,8 @@ pub struct Config {
     pub fetch_max_wait_ms: i32,
     /// Bound of the records in one answer to a Fetch of this replica, in bytes.
     pub fetch_max_bytes: i32,
-    /// Seed of every random choice.
+    /// Seed of every random choice. The node id is mixed in, so that replicas which share a seed do
+    /// not stand for election at the same moment.
     pub seed: u64,
 }
 

@@ -378,16 +378,24 @@ impl Raft {
         is_due: impl Fn(&Leader, Offset, &Parked) -> bool,
     ) {
         let log_end = self.log.end();
-        let mut index = 0;
-        while let State::Leader(leader) = &mut self.state
-            && let Some(parked) = leader.parked.get(index)
+        let State::Leader(leader) = &mut self.state else {
+            return;
+        };
+        if !leader
+            .parked
+            .iter()
+            .any(|parked| is_due(leader, log_end, parked))
         {
-            if is_due(leader, log_end, parked) {
-                let parked = leader.parked.remove(index);
-                self.answer_with_records(parked.token, &parked.request, out);
-            } else {
-                index += 1;
-            }
+            return;
+        }
+        let all = core::mem::take(&mut leader.parked);
+        let (due, waiting) = all
+            .into_iter()
+            .partition(|parked| is_due(leader, log_end, parked));
+        leader.parked = waiting;
+        let due: Vec<Parked> = due;
+        for parked in due {
+            self.answer_with_records(parked.token, &parked.request, out);
         }
     }
 

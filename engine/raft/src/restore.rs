@@ -31,7 +31,11 @@ impl Raft {
             retry_backoff_max_ms: config.retry_backoff_max_ms,
         };
         let mut raft = Self {
-            rng: Rng::new(config.seed),
+            rng: Rng::new(
+                config
+                    .seed
+                    .wrapping_add(u64::from(config.local.id.unsigned_abs()) << 32),
+            ),
             election: Election::new(restored_election(election, &log)),
             discovery: discovery_peers(&config),
             requests: RequestManager::new(patience),

@@ -768,6 +768,73 @@ fn parked_fetches_end_with_the_leadership_and_forgotten_ones_are_never_answered(
     assert!(leader.answer(forgotten).is_none());
 }
 
+/// A voter fetches from a leader whose election is not on disk yet: it gets nothing, not even an
+/// empty answer, before the leader's first record is there.
+#[test]
+fn fetch_waits_until_the_leadership_is_durable() {
+    let mut leader = Replica::voter(1, None, 3);
+    leader.elapse(5_000);
+    leader.answer_all(|_| Some(granted(1)));
+    let (from, id, _) = leader.take_sent().pop().expect("a Vote");
+    let (now, mut out) = (leader.now, Outputs::new());
+    leader
+        .raft
+        .on_response(now, from, id, &granted(2), &[], &mut out);
+    assert_eq!(leader.raft.role(), Role::Leader);
+    assert!(leader.raft.append(now, 1).is_err());
+    let request = Request::Fetch(fetch_request(2, 2, at(1, 1)));
+    leader
+        .raft
+        .on_request(now, RequestToken(50), &request, &mut out);
+    leader.raft.finish_turn(now, &mut out);
+    leader.settle(out);
+    let Some(Response::Fetch(response)) = leader.answer(RequestToken(50)) else {
+        panic!("still parked");
+    };
+    assert_eq!(response.records_from, Some(Offset(1)));
+    let first = leader
+        .done
+        .iter()
+        .position(|o| matches!(o, Output::AppendLeaderChange { .. }));
+    let answer = leader
+        .done
+        .iter()
+        .position(|o| matches!(o, Output::RespondFetch { .. }));
+    assert!(first.is_some() && first < answer);
+}
+
+#[test]
+fn leader_of_five_resigns_when_only_one_voter_fetches() {
+    let voters = config(1, &[1, 2, 3, 4, 5]);
+    let mut leader = Replica::start(voters, 1, None, log_state(&[(1, 0)], 3));
+    leader.elapse(5_000);
+    leader.answer_all(|_| Some(granted(1)));
+    leader.answer_all(|_| Some(granted(2)));
+    assert_eq!(leader.raft.role(), Role::Leader);
+    let fetch = |leader: &mut Replica, id| drop(leader.fetch(fetch_request(id, 2, at(3, 1))));
+    for _ in 0..10 {
+        leader.elapse(1_499);
+        fetch(&mut leader, 2);
+        leader.elapse(1_499);
+        fetch(&mut leader, 3);
+        assert_eq!(
+            leader.raft.role(),
+            Role::Leader,
+            "two others and itself are a majority"
+        );
+    }
+    for _ in 0..2 {
+        leader.elapse(1_499);
+        // One voter and any number of observers are none.
+        fetch(&mut leader, 2);
+        fetch(&mut leader, 7);
+        fetch(&mut leader, 8);
+    }
+    assert_eq!(leader.raft.role(), Role::Leader);
+    leader.elapse(2);
+    assert_eq!(leader.raft.role(), Role::Resigned);
+}
+
 #[test]
 fn describe_shows_voters_and_recent_observers() {
     let mut leader = Replica::leader();
@@ -994,6 +1061,21 @@ fn leader_that_shuts_down_waits_for_a_newer_epoch() {
         answered.is_some() && answered < complete,
         "the vote leaves first"
     );
+}
+
+#[test]
+fn voter_with_the_longest_flushed_log_is_the_first_successor() {
+    let mut leader = Replica::leader();
+    leader.fetch(fetch_request(2, 2, at(2, 1)));
+    leader.fetch(fetch_request(3, 2, at(3, 1)));
+    leader.done.clear();
+    leader.act(|raft, now, out| raft.shutdown(now, out));
+    for (_, _, request) in leader.take_sent() {
+        let Request::EndQuorumEpoch(end) = request else {
+            panic!("{request:?}");
+        };
+        assert_eq!(end.preferred_candidates, [key(3), key(2)]);
+    }
 }
 
 #[test]

@@ -139,6 +139,8 @@ pub struct Cluster {
     pub voters: Vec<NodeId>,
     pub nodes: BTreeMap<NodeId, Node>,
     pub network: VecDeque<Message>,
+    /// Those that were asked to shut down and have not been started again.
+    pub shutting_down: Vec<NodeId>,
     /// Messages from or to these are lost as they are sent.
     pub cut_off: Vec<NodeId>,
     /// One line for each message and each change.
@@ -162,6 +164,7 @@ impl Cluster {
             voters: voters.to_vec(),
             nodes: BTreeMap::new(),
             network: VecDeque::new(),
+            shutting_down: Vec::new(),
             cut_off: Vec::new(),
             trace: Vec::new(),
             is_tracing: true,
