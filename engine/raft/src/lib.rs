@@ -5,7 +5,7 @@
 //!
 //! - The states are `unattached`, `prospective`, `candidate`, `leader`, `follower`, `resigned`;
 //!   `transitions` says which may follow which.
-//! - `vote`, `announcement` and `leader` handle requests, `answers` responses, `sends` makes the
+//! - `turn` is what follows every input; `vote`, `announcement` and `leader` handle requests, `answers` responses, `sends` makes the
 //!   replica's own requests.
 //! - `held` keeps back what the disk must know first; `log_view` is the log without its records.
 #![no_std]
@@ -36,6 +36,7 @@ mod restore;
 mod rng;
 mod sends;
 mod transitions;
+mod turn;
 mod types;
 mod unattached;
 mod vote;

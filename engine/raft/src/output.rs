@@ -107,7 +107,8 @@ pub enum Output {
         /// The generation that begins.
         generation: Generation,
     },
-    /// Write the quorum-state file, durably; then report `seq`.
+    /// Write the quorum-state file, durably; then report `seq`. At most one for each input, and
+    /// always one at the start.
     PersistElection {
         /// For the report. Ascending.
         seq: ElectionSeq,
