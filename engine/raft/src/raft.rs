@@ -236,7 +236,7 @@ impl Raft {
         self.settle(now, out);
     }
 
-    /// Shuts down gracefully; ends with [`Output::ShutdownComplete`]. A leader hands over first,
+    /// Shuts down gracefully; ends with [`ShutdownComplete`](crate::Output::ShutdownComplete). A leader hands over first,
     /// which may take for ever: the caller bounds it. Nobody stands for election after this.
     pub fn shutdown(&mut self, now: Instant, out: &mut Outputs) {
         if self.shutdown == Shutdown::NotAsked {
