@@ -16,7 +16,8 @@ pub struct Config {
     pub voters: VoterSet,
     /// Whom to ask for the leader (negative ids). Empty: the voters other than this replica.
     pub bootstrap: Vec<Peer>,
-    /// Where peers reach this replica; told in BeginQuorumEpoch and in answers that name the leader.
+    /// Where peers reach this replica; told in BeginQuorumEpoch and in answers that name the
+    /// leader.
     pub local_endpoint: Endpoint,
     /// `controller.quorum.election.timeout.ms`: an election may take this long and up to as much
     /// again at random.
@@ -27,7 +28,8 @@ pub struct Config {
     /// `controller.quorum.election.backoff.max.ms`: the longest pause before standing for election
     /// after an EndQuorumEpoch or a lost election.
     pub election_backoff_max_ms: u64,
-    /// `controller.quorum.request.timeout.ms`: a request without an answer for this long has failed.
+    /// `controller.quorum.request.timeout.ms`: a request without an answer for this long has
+    /// failed.
     pub request_timeout_ms: u64,
     /// `controller.quorum.retry.backoff.ms`: the pause after a first failure.
     pub retry_backoff_ms: u64,

@@ -1,5 +1,5 @@
-//! Follower: fetches from the leader of its epoch, appends what it sends, and cuts its own log where
-//! it diverges. An observer does the same and never stands for election.
+//! Follower: fetches from the leader of its epoch, appends what it sends, and cuts its own log
+//! where it diverges. An observer does the same and never stands for election.
 //!
 //! The next Fetch acknowledges, so it leaves only when the log is flushed (see `sends`). Whatever a
 //! leader answers, nothing below the known high watermark is ever cut.
@@ -139,8 +139,9 @@ impl Raft {
         }
     }
 
-    /// The leader answers a Fetch with an error of this epoch. That it does not lead (any more) says
-    /// what its EndQuorumEpoch says, which may be late or lost; any other error proves it alive.
+    /// The leader answers a Fetch with an error of this epoch. That it does not lead (any more)
+    /// says what its EndQuorumEpoch says, which may be late or lost; any other error proves it
+    /// alive.
     fn on_fetch_refused(&mut self, now: Instant, from: NodeId, error: ErrorCode) {
         self.requests.failed(now, from, &mut self.rng);
         let gave_up = [
@@ -160,7 +161,8 @@ impl Raft {
         }
     }
 
-    /// Appends the batches of an answer, all that fit, or none if there is anything wrong with them.
+    /// Appends the batches of an answer, all that fit, or none if there is anything wrong with
+    /// them.
     fn on_records(
         &mut self,
         answer: &FetchResponse,

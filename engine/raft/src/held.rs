@@ -1,9 +1,9 @@
 //! The election in memory and on disk, and the answers that wait for the disk.
 //!
 //! The state in memory changes at once; no message leaves while the quorum-state file is behind it.
-//! That covers what must not be forgotten after it was said (a granted vote, an acknowledgement in a
-//! new epoch) without anybody having to think which message says what. Requests are not kept here:
-//! they are made when they may leave, so that those of an earlier state never come to be.
+//! That covers what must not be forgotten after it was said (a granted vote, an acknowledgement in
+//! a new epoch) without anybody having to think which message says what. Requests are not kept
+//! here: they are made when they may leave, so that those of an earlier state never come to be.
 
 use crate::output::{ElectionSeq, ElectionState, Output, Outputs, RequestToken};
 use alloc::collections::VecDeque;

@@ -5,8 +5,8 @@
 //!
 //! - The states are `unattached`, `prospective`, `candidate`, `leader`, `follower`, `resigned`;
 //!   `transitions` says which may follow which.
-//! - `turn` is what follows every input; `vote`, `announcement` and `leader` handle requests, `answers` responses, `sends` makes the
-//!   replica's own requests.
+//! - `turn` is what follows every input; `vote`, `announcement` and `leader` handle requests,
+//!   `answers` responses, `sends` makes the replica's own requests.
 //! - `held` keeps back what the disk must know first; `log_view` is the log without its records.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -203,8 +203,8 @@ impl LogView {
         self.generation
     }
 
-    /// Takes a flush report; one of an older generation says nothing about this log. Returns whether
-    /// it said anything.
+    /// Takes a flush report; one of an older generation says nothing about this log. Returns
+    /// whether it said anything.
     ///
     /// # Panics
     /// If it reports more than was ever appended.

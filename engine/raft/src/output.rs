@@ -1,8 +1,8 @@
 //! What the core asks of the world.
 //!
 //! The core pushes outputs in the order in which they must be carried out. A message that may leave
-//! only once something is durable (a granted vote, the next Fetch) is held inside the core until the
-//! disk has reported, so no driver can send it too early.
+//! only once something is durable (a granted vote, the next Fetch) is held inside the core until
+//! the disk has reported, so no driver can send it too early.
 
 use crate::message::{FetchResponse, Request, Response};
 use crate::types::{Epoch, NodeId, Offset, Peer, ReplicaKey};

@@ -168,8 +168,8 @@ impl Raft {
         self.settle(now, out);
     }
 
-    /// The log is on stable storage up to `end_offset` (exclusive). Ignored if the log was truncated
-    /// since: `generation` is then an older one.
+    /// The log is on stable storage up to `end_offset` (exclusive). Ignored if the log was
+    /// truncated since: `generation` is then an older one.
     ///
     /// # Panics
     /// If more is reported than was appended.
@@ -210,8 +210,8 @@ impl Raft {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Leader: assigns offsets to a batch of `record_count` records at the log end. Not durable, not
-    /// sent yet.
+    /// Leader: assigns offsets to a batch of `record_count` records at the log end. Not durable,
+    /// not sent yet.
     ///
     /// # Errors
     /// If this replica does not lead, its leadership is not durable yet, or its disk failed.
@@ -236,8 +236,9 @@ impl Raft {
         self.settle(now, out);
     }
 
-    /// Shuts down gracefully; ends with [`ShutdownComplete`](crate::Output::ShutdownComplete). A leader hands over first,
-    /// which may take for ever: the caller bounds it. Nobody stands for election after this.
+    /// Shuts down gracefully; ends with [`ShutdownComplete`](crate::Output::ShutdownComplete). A
+    /// leader hands over first, which may take for ever: the caller bounds it. Nobody stands for
+    /// election after this.
     pub fn shutdown(&mut self, now: Instant, out: &mut Outputs) {
         if self.shutdown == Shutdown::NotAsked {
             self.shutdown = Shutdown::Waiting;

@@ -1,7 +1,7 @@
 //! What follows every input, and the changes of state.
 //!
-//! One turn: timers that are due, the write of a changed election, answers that have become durable,
-//! the requests that may leave. Whoever changes the state goes through `enter`.
+//! One turn: timers that are due, the write of a changed election, answers that have become
+//! durable, the requests that may leave. Whoever changes the state goes through `enter`.
 
 use crate::error_code::ErrorCode;
 use crate::output::{ElectionState, Output, Outputs, Role};
@@ -60,8 +60,8 @@ impl Raft {
         }
     }
 
-    /// A resigned leader has somebody to wait for as long as nobody has begun a newer epoch. What it
-    /// has promised in that epoch leaves first.
+    /// A resigned leader has somebody to wait for as long as nobody has begun a newer epoch. What
+    /// it has promised in that epoch leaves first.
     fn maybe_complete_shutdown(&mut self, out: &mut Outputs) {
         let is_waiting = self.role() == Role::Resigned && self.voters().len() > 1;
         if self.shutdown == Shutdown::Waiting && !is_waiting && !self.election.is_holding() {

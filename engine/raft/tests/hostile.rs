@@ -1,8 +1,8 @@
 //! A message can never stop a replica: random requests and answers with the most extreme values, in
 //! every state, against a replica whose disk keeps up or lags.
 //!
-//! What a hostile peer may achieve is not judged here; only that there is an answer or none, that the
-//! replica's own state stays consistent, and that it never asks to be woken in the past.
+//! What a hostile peer may achieve is not judged here; only that there is an answer or none, that
+//! the replica's own state stays consistent, and that it never asks to be woken in the past.
 
 use quorate_raft::*;
 

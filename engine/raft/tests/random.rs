@@ -1,6 +1,6 @@
 //! Three to five replicas in memory under random delivery, loss, delay and crashes, against what
-//! must always hold: one leader per epoch, one vote per epoch, a committed prefix that never changes,
-//! and progress once the faults end.
+//! must always hold: one leader per epoch, one vote per epoch, a committed prefix that never
+//! changes, and progress once the faults end.
 //!
 //! The checks look only at what the replicas did to their logs and files, not at their reasons.
 

@@ -8,8 +8,8 @@
 //!   for each epoch named; all but the id may be left out. `start 1,2` or `start all`, `restart 1`.
 //! - `timeout 1`: the clock of 1 moves on, from deadline to deadline, until 1 changes its state.
 //!   `advance 150 1,2`: by 150 ms.
-//! - `run [1,2]`: delivers, persists and flushes (among these replicas) until nothing is left to do.
-//!   `elect 1`: `timeout 1` until it stands for election, and `run`.
+//! - `run [1,2]`: delivers, persists and flushes (among these replicas) until nothing is left to
+//!   do. `elect 1`: `timeout 1` until it stands for election, and `run`.
 //! - `deliver 1->2`, `drop 1->2`: all messages that are on their way now. `fail 1->2`: the requests
 //!   that 1 sent are answered with a broken connection. `cut 3`, `heal 3`.
 //! - `persist 1`, `flush 1`: everything; `flush-one 1`: the oldest write.
