@@ -57,6 +57,8 @@ struct Inode {
 #[derive(Clone)]
 struct Change {
     kind: ChangeKind,
+    /// Readers see it. Not so if the disk stopped at it: only a crash may show it then.
+    is_done: bool,
     /// A flush of it failed.
     is_doomed: bool,
 }
@@ -147,6 +149,16 @@ impl SimDisk {
     /// open become useless. `random` gives numbers of which every bit counts.
     pub fn crash(&self, random: &mut dyn FnMut() -> u64) {
         self.state().crash(random);
+    }
+
+    /// The process died and the disk did not: operations work again and nothing is lost, but what was
+    /// not flushed still is not.
+    pub fn revive(&self) {
+        let mut state = self.state();
+        state.crash_after = None;
+        for inode in state.inodes.values_mut() {
+            inode.pending.retain(|change| change.is_done);
+        }
     }
 
     /// A second disk with only what is durable now.
@@ -308,6 +320,7 @@ impl Inode {
         }
         self.pending.push(Change {
             kind,
+            is_done,
             is_doomed: false,
         });
     }
