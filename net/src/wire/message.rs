@@ -277,7 +277,7 @@ macro_rules! struct_parts {
                     layout: $crate::wire::field::Layout,
                 ) -> Self {
                     let mut value = Self::default();
-                    $(if Self::properties().$field.is_in(layout) {
+                    $(if Self::properties().$field.is_in(layout) && source.fills_field() {
                         value.$field = source.field(Self::properties().$field.nullable_since, layout);
                     })*
                     value

@@ -97,3 +97,51 @@ message! {
         offline_replicas: Vec<NodeId> [5 +] [ignorable];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{DecodeError, EncodeError, Reader, Writer};
+    use bytes::Bytes;
+
+    #[test]
+    fn null_topics_are_read_and_written_only_where_the_version_has_null() {
+        let null = Bytes::from_static(&[0xff; 4]);
+        let all = MetadataRequest {
+            topics: None,
+            ..Default::default()
+        };
+        let field = "MetadataRequest.topics";
+        let read = MetadataRequest::decode(0, &mut Reader::new(&null));
+        assert_eq!(read, Err(DecodeError::Null { field }));
+        assert_eq!(
+            MetadataRequest::decode(1, &mut Reader::new(&null)),
+            Ok(all.clone())
+        );
+        let written = all.encode(0, &mut Writer::new());
+        assert_eq!(written, Err(EncodeError::Null { field, version: 0 }));
+    }
+
+    #[test]
+    fn strings_above_kafkas_bound_are_neither_written_nor_read() {
+        let long = MetadataTopicRequest {
+            name: Some("x".repeat(32_768)),
+            ..Default::default()
+        };
+        let request = MetadataRequest {
+            topics: Some(vec![long]),
+            ..Default::default()
+        };
+        let field = "MetadataTopicRequest.name";
+        let length = 32_768;
+        let written = request.encode(12, &mut Writer::new());
+        assert_eq!(written, Err(EncodeError::TooLong { field, length }));
+        // One topic without an id, whose name has a compact length of 32,768.
+        let mut bytes = vec![2];
+        bytes.extend([0; 16]);
+        bytes.extend([0x81, 0x80, 0x02]);
+        bytes.resize(40_000, b'x');
+        let read = MetadataRequest::decode(12, &mut Reader::new(&bytes.into()));
+        assert_eq!(read, Err(DecodeError::StringTooLong { field, length }));
+    }
+}

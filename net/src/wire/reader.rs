@@ -271,3 +271,69 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uvarint(bytes: &'static [u8]) -> Result<u32, DecodeError> {
+        let bytes = Bytes::from_static(bytes);
+        let mut reader = Reader::new(&bytes);
+        let value = reader.uvarint("a")?;
+        reader.finish()?;
+        Ok(value)
+    }
+
+    #[test]
+    fn varint_holds_32_bits_in_5_bytes_and_no_more() {
+        assert_eq!(uvarint(&[0]), Ok(0));
+        assert_eq!(uvarint(&[0x80, 1]), Ok(128));
+        assert_eq!(uvarint(&[0xff, 0xff, 0xff, 0xff, 0x0f]), Ok(u32::MAX));
+        let out_of_range = Err(DecodeError::VarintRange { field: "a" });
+        assert_eq!(uvarint(&[0x80, 0x80, 0x80, 0x80, 0x10]), out_of_range);
+        assert_eq!(uvarint(&[0x80, 0x80, 0x80, 0x80, 0x80]), out_of_range);
+    }
+
+    #[test]
+    fn tagged_field_must_fill_its_size() {
+        // One tagged field, tag 0 of 5 bytes, of which its reader takes 4.
+        let bytes = Bytes::from_static(&[1, 0, 5, 0, 0, 0, 1, 9]);
+        let mut reader = Reader::new(&bytes);
+        let mut tags = reader.tags("a").unwrap();
+        let tag = reader.next_tag(&mut tags).unwrap().unwrap();
+        assert_eq!(reader.int32("a.b"), Ok(1));
+        let expected = DecodeError::TagSize {
+            field: "a",
+            tag: 0,
+            unread: 1,
+        };
+        assert_eq!(reader.end_tag(&tag, "a"), Err(expected));
+    }
+
+    #[test]
+    fn tagged_field_cannot_read_beyond_its_size() {
+        let bytes = Bytes::from_static(&[1, 0, 3, 0, 0, 0, 1, 9]);
+        let mut reader = Reader::new(&bytes);
+        let mut tags = reader.tags("a").unwrap();
+        let _tag = reader.next_tag(&mut tags).unwrap().unwrap();
+        let expected = DecodeError::Truncated {
+            field: "a.b",
+            needed: 4,
+            remaining: 3,
+        };
+        assert_eq!(reader.int32("a.b"), Err(expected));
+    }
+
+    #[test]
+    fn elements_are_bounded_over_the_whole_message() {
+        let bytes = Bytes::from(vec![0; 2 * ELEMENTS_MAX]);
+        let mut reader = Reader::new(&bytes);
+        reader.reserve::<u8>(ELEMENTS_MAX - 1, 1, "a").unwrap();
+        reader.reserve::<u8>(1, 1, "a").unwrap();
+        let expected = DecodeError::TooManyElements {
+            field: "a",
+            count: 1,
+        };
+        assert_eq!(reader.reserve::<u8>(1, 1, "a"), Err(expected));
+    }
+}

@@ -1,4 +1,5 @@
-//! Random valid messages: every field that a version has gets a value out of given entropy.
+//! Random valid messages: most fields that a version has get a value out of given entropy, the others
+//! keep their defaults.
 
 use crate::wire::Uuid;
 use crate::wire::field::Layout;
@@ -28,6 +29,11 @@ impl<'a> Source<'a> {
     pub(crate) fn field<T: Sample>(&mut self, nullable_since: i16, layout: Layout) -> T {
         self.nullable = layout.version >= nullable_since;
         T::sample(self, layout)
+    }
+
+    /// Whether the next field gets a value.
+    pub(crate) fn fills_field(&mut self) -> bool {
+        !self.byte().is_multiple_of(4)
     }
 
     fn byte(&mut self) -> u8 {
