@@ -98,15 +98,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     for &clients in &arguments.clients {
         let plan = plan(arguments, clients);
         let latencies = load::run(&leader, &plan)?;
-        all.push(figures(&plan, &latencies));
-        eprintln!("{}", text(&all[all.len() - 1]));
+        let figures = figures(&plan, &latencies);
+        match arguments.json {
+            true => eprintln!("{}", text(&figures)),
+            false => println!("{}", text(&figures)),
+        }
+        all.push(figures);
     }
     if let Some(cluster) = cluster {
         cluster.stop()?;
     }
-    match arguments.json {
-        true => println!("{}", serde_json::to_string(&all)?),
-        false => all.iter().for_each(|figures| println!("{}", text(figures))),
+    if arguments.json {
+        println!("{}", serde_json::to_string(&all)?);
     }
     Ok(())
 }
