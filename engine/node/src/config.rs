@@ -364,11 +364,18 @@ fn read_log_dir(values: &Values) -> Result<PathBuf, ConfigError> {
     }
 }
 
-/// Kafka's leader gives up after one and a half fetch timeouts (LeaderState).
+/// A leader gives up after one and a half fetch timeouts, as Kafka's (LeaderState). The key of the
+/// KIP's drafts is understood, and refused if it asks for anything else.
 fn read_progress_timeout(values: &Values) -> Result<u64, ConfigError> {
-    let fetch_timeout: u64 = values.set_int(&keys::FETCH_TIMEOUT)?;
+    let fetch_timeout: i64 = values.set_int(&keys::FETCH_TIMEOUT)?;
+    let value = fetch_timeout * 3 / 2;
     let given = values.int(&keys::PROGRESS_TIMEOUT)?;
-    Ok(given.unwrap_or(fetch_timeout.saturating_mul(3).div_ceil(2)))
+    if given.is_some_and(|given: i64| given != value) {
+        let other = keys::FETCH_TIMEOUT.name;
+        let fault = ValueFault::NotOneAndAHalf { other, value };
+        return Err(values.invalid(&keys::PROGRESS_TIMEOUT, Some(fault)));
+    }
+    Ok(value.unsigned_abs())
 }
 
 /// Kafka's rule for topic names (org.apache.kafka.common.internals.Topic); it also keeps the name

@@ -71,6 +71,14 @@ pub enum ValueFault {
         /// Its value.
         value: i64,
     },
+    /// A value that follows from another key's.
+    #[error("it must be 1.5 x {other}, here {value}; change that one")]
+    NotOneAndAHalf {
+        /// The other key.
+        other: &'static str,
+        /// One and a half times its value.
+        value: i64,
+    },
     /// The other way round.
     #[error("it must not be above {other} ({value})")]
     AboveOther {

@@ -170,8 +170,8 @@ keys! {
     PROGRESS_TIMEOUT = "controller.quorum.progress.timeout.ms" also "quorum.progress.timeout.ms",
         ms(1),
         Derived("1.5 x `controller.quorum.fetch.timeout.ms`"),
-        "How long a leader goes without a Fetch from a majority before it resigns. Kafka has this \
-         fixed at the default.";
+        "How long a leader goes without a Fetch from a majority before it resigns. Fixed at its \
+         default, as in Kafka: any other value is refused.";
     ELECTION_BACKOFF_MAX = "controller.quorum.election.backoff.max.ms"
         also "quorum.election.jitter.max.ms",
         ms(0),

@@ -123,7 +123,9 @@ fn every_older_name_sets_its_key() {
             let (value, line) = match key.name {
                 "controller.quorum.voters" => ("1@x:1", "controller.quorum.voters"),
                 "controller.quorum.bootstrap.servers" => ("x:1", "log.dirs"),
-                _ => ("1000", "log.dirs"),
+                "controller.quorum.retry.backoff.ms" => ("500", "log.dirs"),
+                // 1.5 x the default of the fetch timeout.
+                _ => ("3000", "log.dirs"),
             };
             let (old, new) = (format!("{alias}={value}"), format!("{}={value}", key.name));
             let rest = if line == "log.dirs" {
@@ -136,9 +138,8 @@ fn every_older_name_sets_its_key() {
             assert_eq!(old, new, "{alias}");
         }
     }
-    let config = with("quorum.election.jitter.max.ms=7\nquorum.progress.timeout.ms=8").unwrap();
+    let config = with("quorum.election.jitter.max.ms=7").unwrap();
     assert_eq!(config.election_backoff_max_ms, 7);
-    assert_eq!(config.progress_timeout_ms, 8);
 }
 
 #[test]
@@ -208,6 +209,10 @@ fn wrong_values_are_told_with_key_line_value_and_what_is_allowed() {
         (
             "log.tail.bytes=1048576",
             "not be below log.unflushed.max.bytes (16777216)",
+        ),
+        (
+            "quorum.fetch.timeout.ms=1000\nquorum.progress.timeout.ms=3000",
+            "1.5 x controller.quorum.fetch.timeout.ms, here 1500",
         ),
         (
             "controller.quorum.retry.backoff.ms=2000",

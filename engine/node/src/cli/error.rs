@@ -1,0 +1,89 @@
+//! What can go wrong in a command. Each message is one line that says what to do or where to look.
+
+use crate::config::ConfigError;
+use crate::dev::DevError;
+use crate::format::FormatError;
+use crate::server::ServerError;
+use quorate_net::client::ClientError;
+use quorate_raft::Offset;
+use quorate_storage::format::{BATCH_BYTES_MAX, BatchError};
+use quorate_storage::{DataDirError, DumpError, VerifyFault};
+use std::io;
+use thiserror::Error;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum CliError {
+    /// The configuration file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The data directory's identity.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The data directory's file system.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The node.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The quorum of `dev`.
+    #[error(transparent)]
+    Dev(#[from] DevError),
+    /// The quorum, as a client meets it.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The leader's answer has no quorum in it.
+    #[error("the leader's answer does not describe this quorum; is --topic right?")]
+    NoQuorum,
+    /// A line of the input that no batch can hold.
+    #[error("line {number} is longer than a batch may be, {BATCH_BYTES_MAX} bytes")]
+    LineTooLong {
+        /// Which, from 1.
+        number: usize,
+    },
+    /// All lines together for one batch.
+    #[error("the lines do not fit into one batch of {BATCH_BYTES_MAX} bytes; nothing was appended")]
+    BatchTooLarge,
+    /// A start behind the end.
+    #[error("offset {from} is beyond the end of the committed log, {end}")]
+    BeyondEnd {
+        /// Asked for.
+        from: Offset,
+        /// Exclusive.
+        end: Offset,
+    },
+    /// A batch that cannot be printed.
+    #[error("the batch at offset {offset} cannot be read: {source}")]
+    Batch {
+        /// About where.
+        offset: Offset,
+        /// Why.
+        source: BatchError,
+    },
+    /// A log file that cannot be listed to its end.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    /// A log with a fault.
+    #[error(transparent)]
+    Verify(#[from] Box<VerifyFault>),
+    /// The supervisor ended before this voter began.
+    #[error("process {parent}, which started this one, is gone")]
+    ParentGone {
+        /// Its id.
+        parent: i32,
+    },
+    /// Input or output of the command itself.
+    #[error("input or output failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl CliError {
+    /// Whether our reader went away before the end.
+    pub(super) fn is_broken_pipe(&self) -> bool {
+        let source = match self {
+            Self::Io(source) | Self::Dev(DevError::Output(source)) => source,
+            _ => return false,
+        };
+        source.kind() == io::ErrorKind::BrokenPipe
+    }
+}

@@ -1,0 +1,107 @@
+//! The commands that make and run nodes: format, random-uuid, server, dev.
+
+use super::CliError;
+use super::args::{DevArgs, FormatArgs, ServerArgs};
+use super::output::Output;
+use crate::config::{ServerConfig, uuid};
+use crate::dev::{self, DevOptions};
+use crate::format::{self, FormatError, FormatRequest, Formatted, Meta};
+use crate::meta_properties;
+use crate::server;
+use quorate_storage::check_data_dir;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use std::fs;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Formats the data directory that the configuration names and says what it has become.
+pub(super) fn format(args: &FormatArgs) -> Result<(), CliError> {
+    let config = ServerConfig::from_file(&args.config)?;
+    let request = FormatRequest {
+        cluster_id: args.cluster_id.as_deref(),
+        ignore_formatted: args.ignore_formatted,
+        now_s: unix_s(),
+    };
+    check_file_system(&config)?;
+    let formatted = format::format(&config, request)?;
+    let (verb, meta) = match &formatted {
+        Formatted::New(meta) => ("formatted", meta),
+        Formatted::Already(meta) => ("was already formatted, nothing changed:", meta),
+    };
+    let Meta {
+        cluster_id,
+        node_id,
+        directory_id,
+    } = meta;
+    let mut out = Output::new();
+    out.line(format_args!(
+        "{} {verb} for node {node_id} of cluster {cluster_id}, directory id {}",
+        config.log_dir.join(meta_properties::FILE_NAME).display(),
+        uuid::encode(*directory_id)
+    ))?;
+    Ok(out.flush()?)
+}
+
+/// Says before there is data that a file system cannot keep it. A directory that is somebody's
+/// already is left to the checks of formatting.
+fn check_file_system(config: &ServerConfig) -> Result<(), CliError> {
+    let dir = &config.log_dir;
+    if Meta::read(dir).map_err(FormatError::from)?.is_none() {
+        fs::create_dir_all(dir).map_err(|source| FormatError::Io {
+            operation: "create the directory",
+            path: dir.clone(),
+            source,
+        })?;
+        check_data_dir(dir)?;
+    }
+    Ok(())
+}
+
+/// Prints a random id.
+pub(super) fn random_uuid() -> Result<(), CliError> {
+    let mut out = Output::new();
+    out.line(uuid::encode(uuid::random()?))?;
+    Ok(out.flush()?)
+}
+
+/// Runs a node until it is told to stop.
+pub(super) fn server(args: &ServerArgs) -> Result<(), CliError> {
+    if let Some(parent) = args.die_with_parent {
+        die_with(parent)?;
+    }
+    let config = ServerConfig::from_file(&args.config)?;
+    Ok(server::run(config)?)
+}
+
+/// Runs voters on this machine, or one of them in the foreground.
+pub(super) fn dev(args: DevArgs, log_level: Option<&'static str>) -> Result<(), CliError> {
+    let options = DevOptions {
+        voters: args.voters,
+        dir: args.dir,
+        base_port: args.base_port,
+        json: args.json,
+        log_level,
+        now_s: unix_s(),
+    };
+    match args.only {
+        None => Ok(dev::run(&options)?),
+        Some(id) => Ok(server::run(dev::only(&options, id)?)?),
+    }
+}
+
+/// Lets the kernel send SIGTERM to this process when `parent` ends, so that voters do not outlive
+/// their supervisor.
+fn die_with(parent: i32) -> Result<(), CliError> {
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from)?;
+    // It may have ended before the kernel knew.
+    if getppid() != Pid::from_raw(parent) {
+        return Err(CliError::ParentGone { parent });
+    }
+    Ok(())
+}
+
+#[allow(clippy::disallowed_methods)] // the command line is where time comes in
+fn unix_s() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| elapsed.as_secs())
+}
