@@ -272,6 +272,20 @@ fn peer_that_refuses_every_version_ends_the_connection() {
 }
 
 #[test]
+fn peer_that_refuses_what_it_names_is_not_asked_for_ever() {
+    let mut outbound = Outbound::new("a client");
+    for _ in 0..5 {
+        // Error 35, and yet: 18 from 0 to 5.
+        outbound.received(&response_frame(0, &[0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 5]));
+        assert_eq!(outbound.next_response(), Ok(None));
+    }
+    outbound.received(&response_frame(0, &[0, 35, 0, 0, 0, 1, 0, 18, 0, 0, 0, 5]));
+    outbound
+        .next_response()
+        .expect_err("version 0 was the last to try");
+}
+
+#[test]
 fn answer_to_nothing_ends_the_connection() {
     let (mut outbound, _) = connected();
     outbound.received(&response_frame(5, &[0]));
