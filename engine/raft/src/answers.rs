@@ -25,6 +25,7 @@ impl Raft {
         let Some(kind) = self.requests.complete(from, id) else {
             return;
         };
+        self.on_voter_there(from);
         match (kind, response) {
             (RequestKind::Vote, Response::Vote(answer)) => {
                 self.on_vote_response(now, from, answer, out);
@@ -61,6 +62,9 @@ impl Raft {
             return;
         };
         self.requests.failed(now, from, &mut self.rng);
+        if failure == RequestFailure::Refused {
+            self.on_voter_gone(from);
+        }
         if kind == RequestKind::Vote && failure == RequestFailure::UnsupportedVersion {
             self.on_pre_vote_unsupported(now, out);
         }

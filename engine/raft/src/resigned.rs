@@ -18,6 +18,9 @@ pub(crate) struct Resigned {
     pub(crate) unacknowledged: Vec<NodeId>,
     /// Who should stand first, best first; told in EndQuorumEpoch.
     pub(crate) preferred: Vec<ReplicaKey>,
+    /// Voters at whose address nobody listens. If that is all of them, there is no successor to
+    /// wait for.
+    pub(crate) gone: Vec<NodeId>,
 }
 
 impl Raft {
@@ -38,6 +41,7 @@ impl Raft {
             election_deadline: self.random_election_deadline(now),
             unacknowledged: self.other_voters().collect(),
             preferred,
+            gone: Vec::new(),
         }
     }
 
@@ -47,6 +51,32 @@ impl Raft {
         if let State::Resigned(resigned) = &mut self.state {
             resigned.unacknowledged.retain(|id| *id != from);
         }
+    }
+
+    /// A voter refused the connection.
+    pub(crate) fn on_voter_gone(&mut self, id: NodeId) {
+        let is_voter = self.voters().get(id).is_some();
+        if let State::Resigned(resigned) = &mut self.state
+            && is_voter
+            && !resigned.gone.contains(&id)
+        {
+            resigned.gone.push(id);
+        }
+    }
+
+    /// A voter answered, so it is there.
+    pub(crate) fn on_voter_there(&mut self, id: NodeId) {
+        if let State::Resigned(resigned) = &mut self.state {
+            resigned.gone.retain(|gone| *gone != id);
+        }
+    }
+
+    /// Whether a resigned leader has anybody who could succeed it.
+    pub(crate) fn may_be_succeeded(&self) -> bool {
+        let State::Resigned(resigned) = &self.state else {
+            return false;
+        };
+        resigned.gone.len() < self.other_voters().count()
     }
 
     /// The election timer of a resigned leader: its epoch is over.

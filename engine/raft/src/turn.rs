@@ -4,7 +4,7 @@
 //! durable, the requests that may leave. Whoever changes the state goes through `enter`.
 
 use crate::error_code::ErrorCode;
-use crate::output::{ElectionState, Output, Outputs, Role};
+use crate::output::{ElectionState, Output, Outputs};
 use crate::raft::{EPOCH_LIMIT, Raft, Shutdown, State};
 use crate::transitions::is_legal;
 use crate::types::{Endpoint, Epoch, Instant, NodeId, Offset};
@@ -60,11 +60,11 @@ impl Raft {
         }
     }
 
-    /// A resigned leader has somebody to wait for as long as nobody has begun a newer epoch. What
-    /// it has promised in that epoch leaves first.
+    /// A resigned leader waits as long as nobody has begun a newer epoch and somebody is there who
+    /// could. What it has promised in that epoch leaves first.
     fn maybe_complete_shutdown(&mut self, out: &mut Outputs) {
-        let is_waiting = self.role() == Role::Resigned && self.voters().len() > 1;
-        if self.shutdown == Shutdown::Waiting && !is_waiting && !self.election.is_holding() {
+        let is_over = !self.may_be_succeeded() && !self.election.is_holding();
+        if self.shutdown == Shutdown::Waiting && is_over {
             self.shutdown = Shutdown::Complete;
             out.push(Output::ShutdownComplete);
         }

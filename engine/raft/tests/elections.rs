@@ -307,6 +307,22 @@ fn leader_that_shuts_down_waits_for_a_newer_epoch() {
 }
 
 #[test]
+fn leader_that_shuts_down_does_not_wait_for_voters_that_are_gone() {
+    let mut leader = Replica::leader();
+    leader.done.clear();
+    leader.act(|raft, now, out| raft.shutdown(now, out));
+    let refused = RequestFailure::Refused;
+    for (index, (from, id, _)) in leader.take_sent().into_iter().enumerate() {
+        assert!(
+            !leader.done.contains(&Output::ShutdownComplete),
+            "{index} of 2 are gone"
+        );
+        leader.act(|raft, now, out| raft.on_request_failed(now, from, id, refused, out));
+    }
+    assert!(leader.done.contains(&Output::ShutdownComplete));
+}
+
+#[test]
 fn voter_with_the_longest_flushed_log_is_the_first_successor() {
     let mut leader = Replica::leader();
     leader.fetch(fetch_request(2, 2, at(2, 1)));
