@@ -284,38 +284,3 @@ pub fn lock_dir(dir: &Path) -> Result<DirLock, LockError> {
         }),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn real_dir() -> tempfile::TempDir {
-        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
-    }
-
-    #[test]
-    fn a_directory_on_a_durable_file_system_is_taken_and_left_as_it_was() {
-        let dir = real_dir();
-        let checked = check_data_dir(dir.path()).unwrap();
-        assert!(checked.fs_kind.is_durable());
-        assert!(checked.alignment.is_power_of_two() && checked.alignment <= 4096);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_directory_in_memory_is_refused_by_name() {
-        let error = check_data_dir(Path::new("/dev/shm")).unwrap_err();
-        assert!(error.to_string().contains("tmpfs"), "{error}");
-        assert!(!Path::new("/dev/shm").join(PROBE_NAME).exists());
-    }
-
-    #[test]
-    fn a_second_lock_is_refused_and_the_content_of_the_file_never_matters() {
-        let dir = real_dir();
-        std::fs::write(dir.path().join(LOCK_NAME), "garbage of another process").unwrap();
-        let lock = lock_dir(dir.path()).unwrap();
-        assert!(matches!(lock_dir(dir.path()), Err(LockError::InUse { .. })));
-        drop(lock);
-        lock_dir(dir.path()).unwrap();
-    }
-}
