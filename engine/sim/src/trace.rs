@@ -1,0 +1,63 @@
+//! The story of a run: hashed always, so that two runs of one seed can be compared; told on request.
+
+use crate::queue::{MS, Nanos, US};
+use std::fmt;
+
+/// Collects what happened.
+#[derive(Debug)]
+pub struct Trace {
+    hash: u64,
+    tell: bool,
+}
+
+impl Trace {
+    /// An empty story, printed to standard output as it happens if `tell`.
+    #[must_use]
+    pub fn new(tell: bool) -> Self {
+        Self { hash: 0xcbf2_9ce4_8422_2325, tell }
+    }
+
+    /// Something happened at `node` (or to client `node`), with two numbers that tell it apart.
+    pub fn note(&mut self, at: Nanos, node: usize, what: &'static str, a: u64, b: u64) {
+        for word in [at, node as u64, what.len() as u64, a, b] {
+            self.mix(word);
+        }
+        if self.tell {
+            self.say(at, node, format_args!("{what} {a} {b}"));
+        }
+    }
+
+    /// A line for the reader alone.
+    pub fn say(&self, at: Nanos, node: usize, what: fmt::Arguments<'_>) {
+        if self.tell {
+            println!("{:6}.{:03} ms  {node:>2}  {what}", at / MS, at % MS / US);
+        }
+    }
+
+    /// The hash of everything noted so far.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    fn mix(&mut self, word: u64) {
+        self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stories_that_differ_in_one_number_or_in_order_have_other_hashes() {
+        let hash = |notes: &[(u64, u64)]| {
+            let mut trace = Trace::new(false);
+            notes.iter().for_each(|&(a, b)| trace.note(1, 2, "sent", a, b));
+            trace.hash()
+        };
+        assert_eq!(hash(&[(1, 2), (3, 4)]), hash(&[(1, 2), (3, 4)]));
+        assert_ne!(hash(&[(1, 2), (3, 4)]), hash(&[(3, 4), (1, 2)]));
+        assert_ne!(hash(&[(1, 2)]), hash(&[(1, 3)]));
+    }
+}
