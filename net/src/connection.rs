@@ -24,7 +24,7 @@ pub struct Limits {
     pub frame_bytes_max: usize,
     /// Requests that may wait for their answers; then reading stops.
     pub requests_in_flight_max: usize,
-    /// Bytes of answers that may wait to be sent; then reading stops. A single answer may exceed it.
+    /// Bytes of answers that may wait to be sent; then reading stops. One answer may exceed it.
     pub output_bytes_max: usize,
 }
 
@@ -332,8 +332,8 @@ impl Connection {
         !self.output.is_empty()
     }
 
-    /// Whether to read from the socket: not while too many requests wait for their answers, too
-    /// many bytes of answers wait to be sent, or a large request that came in waits for those.
+    /// Whether to read from the socket: not while too many requests wait for their answers or too
+    /// many bytes of answers wait to be sent.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.answer_lost.is_none() && self.may_take_request()

@@ -1,7 +1,8 @@
 //! The client's side of one connection, sans-IO: a node's to its peers, and the client library's.
 //!
 //! It asks for ApiVersions first, then speaks each API in the highest version that both sides have,
-//! keeps several requests in flight and pairs answers with them. It never retries and knows no time.
+//! keeps several requests in flight and pairs answers with them. It never retries and knows no
+//! time.
 
 use crate::apis::{ApiRequest, ApiResponse, ListenerKind};
 use crate::frame::{FRAME_BYTES_MAX, FrameError, FrameReader, write_frame};
@@ -22,7 +23,8 @@ pub const SOFTWARE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Highest ApiVersions version that is asked for.
 const API_VERSIONS_MAX: i16 = 5;
 
-/// Correlation id of the ApiVersions request. It need not differ from others: answers come in order.
+/// Correlation id of the ApiVersions request. It need not differ from others': answers come in
+/// order.
 const NEGOTIATION_ID: i32 = 0;
 
 /// An output buffer that grew above this is not kept for reuse, in bytes.

@@ -1,6 +1,6 @@
 //! One TCP connection of a client: `Outbound` on a socket of tokio-uring.
 //!
-//! The only file that knows the runtime's sockets, so that it can be replaced. A connection on which
+//! The only file that knows the runtime's sockets, so that it can be replaced. A connection where
 //! anything failed, or whose caller was cancelled, must be dropped: bytes may be missing.
 
 use super::error::{Address, ClientError};
@@ -157,7 +157,7 @@ impl Transport {
 }
 
 impl Drop for Transport {
-    /// Ends a read that a cancelled caller left behind; otherwise the socket would stay open for it.
+    /// Ends a read that a cancelled caller left behind, for which the socket would stay open.
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }

@@ -8,7 +8,7 @@
 //! | `[nullable 1]` | may be null from this version on |
 //! | `[default -1]` | its value where it is absent; the type's default otherwise |
 //! | `[tag 0]` | stands in the tagged section, and only if it differs from the default |
-//! | `[ignorable]` | dropped silently where a version lacks it; otherwise that is an `EncodeError` |
+//! | `[ignorable]` | dropped silently where a version lacks it; else that is an `EncodeError` |
 
 use super::field::{Field, Layout};
 use super::{ApiKey, DecodeError, EncodeError, Reader, Writer};
@@ -278,7 +278,8 @@ macro_rules! struct_parts {
                 ) -> Self {
                     let mut value = Self::default();
                     $(if Self::properties().$field.is_in(layout) && source.fills_field() {
-                        value.$field = source.field(Self::properties().$field.nullable_since, layout);
+                        let nullable_since = Self::properties().$field.nullable_since;
+                        value.$field = source.field(nullable_since, layout);
                     })*
                     value
                 }

@@ -1,5 +1,5 @@
-//! Random valid messages: most fields that a version has get a value out of given entropy, the others
-//! keep their defaults.
+//! Random valid messages: most fields that a version has get a value out of given entropy, the
+//! others keep their defaults.
 
 use crate::wire::Uuid;
 use crate::wire::field::Layout;
