@@ -55,7 +55,7 @@ impl ApiKey {
         self as i16
     }
 
-    /// First version with compact lengths and tagged fields (`flexibleVersions` of Kafka's schemas).
+    /// First version with compact lengths and tagged fields (`flexibleVersions` in Kafka).
     #[must_use]
     pub fn flexible_since(self) -> i16 {
         match self {
