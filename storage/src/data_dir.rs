@@ -127,7 +127,10 @@ pub enum DataDirError {
         kind: FsKind,
     },
     /// Direct I/O needs larger blocks than the log writes.
-    #[error("{} needs direct I/O aligned to {alignment} bytes; the log writes blocks of 4096", dir.display())]
+    #[error(
+        "{} needs direct I/O aligned to {alignment} bytes; the log writes blocks of 4096",
+        dir.display()
+    )]
     Alignment {
         /// The directory.
         dir: PathBuf,
@@ -147,7 +150,8 @@ pub enum DataDirError {
 }
 
 /// Checks that `dir` can hold a log: a durable kind of file system, direct I/O in blocks of at most
-/// 4096 bytes, and a probe file that can be written and flushed that way. The probe is removed again.
+/// 4096 bytes, and a probe file that can be written and flushed that way. The probe is removed
+/// again.
 ///
 /// # Errors
 /// The first thing that is missing, by name.
@@ -245,7 +249,10 @@ pub struct DirLock {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process has it.
-    #[error("{} is in use by another process (it holds {})", dir.display(), dir.join(".lock").display())]
+    #[error(
+        "{} is in use by another process (it holds {})",
+        dir.display(), dir.join(LOCK_NAME).display()
+    )]
     InUse {
         /// The directory.
         dir: PathBuf,

@@ -1,8 +1,8 @@
 //! The file operations that storage needs, as a trait, so that the simulator can run the same code
 //! on a disk that tears, loses and fails. Never decides what is written or when.
 //!
-//! What is asked of every disk: D1, what a completed flush covers is durable. D2, after a crash each
-//! sector of an unflushed write is old or new, and all other sectors are untouched.
+//! What is asked of every disk: D1, what a completed flush covers is durable. D2, after a crash
+//! each sector of an unflushed write is old or new, and all other sectors are untouched.
 
 use std::fmt;
 use std::io;
@@ -143,7 +143,8 @@ pub(crate) fn is_retriable(error: &io::Error) -> bool {
 /// again from the start: continuing in the middle of a block is not possible with O_DIRECT.
 ///
 /// # Errors
-/// The first error that is not an interruption; `WriteZero` if the file takes only a part each time.
+/// The first error that is not an interruption; `WriteZero` if the file takes only a part each
+/// time.
 pub(crate) fn write_blocks(file: &impl DiskFile, buf: &[u8], pos: u64) -> io::Result<()> {
     for _ in 0..ATTEMPTS_MAX {
         match file.write_at(buf, pos) {

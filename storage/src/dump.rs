@@ -92,8 +92,8 @@ pub enum DumpError {
 }
 
 /// Lists the batches of a segment (`.log`), a snapshot (`.checkpoint`) or all segments of a
-/// directory, in order. The zeros behind the end of an active segment end it; after an error nothing
-/// more comes.
+/// directory, in order. The zeros behind the end of an active segment end it; after an error
+/// nothing more comes.
 ///
 /// # Errors
 /// If `path` cannot be read.

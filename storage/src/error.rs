@@ -101,7 +101,10 @@ impl<T> Context<T> for io::Result<T> {
 pub enum RecoveryError {
     /// Bytes that were durable are not what was written: neither a crash nor a torn write does
     /// that. Restore the directory from another voter, or format it anew where that is safe.
-    #[error("{} is corrupt at byte {position}: expected {expected}, found {found}", segment.display())]
+    #[error(
+        "{} is corrupt at byte {position}: expected {expected}, found {found}",
+        segment.display()
+    )]
     Corrupt {
         /// The segment file.
         segment: PathBuf,
@@ -131,13 +134,19 @@ pub enum RecoveryError {
         log_start: Offset,
     },
     /// There were records, and there is no segment.
-    #[error("{} has no segment, but its leader-epoch-checkpoint or its clean-shutdown marker tells of records", dir.display())]
+    #[error(
+        "{} has no segment, but its epoch checkpoint or its clean-shutdown marker tells of records",
+        dir.display()
+    )]
     NoSegments {
         /// Directory of the log.
         dir: PathBuf,
     },
     /// The clean-shutdown marker names another end than the log has.
-    #[error("{} was closed cleanly at offset {closed_end}, but its segments end at {found_end}", dir.display())]
+    #[error(
+        "{} was closed cleanly at offset {closed_end}, but its segments end at {found_end}",
+        dir.display()
+    )]
     EndMismatch {
         /// Directory of the log.
         dir: PathBuf,
@@ -147,7 +156,10 @@ pub enum RecoveryError {
         found_end: Offset,
     },
     /// The log has an epoch that quorum-state does not know: the vote of that epoch may be lost.
-    #[error("{} has records of epoch {log_epoch}, quorum-state knows only epoch {quorum_epoch}", dir.display())]
+    #[error(
+        "{} has records of epoch {log_epoch}, quorum-state knows only epoch {quorum_epoch}",
+        dir.display()
+    )]
     EpochAhead {
         /// Directory of the log.
         dir: PathBuf,
@@ -170,8 +182,8 @@ pub enum RecoveryError {
     Storage(#[from] StorageError),
 }
 
-/// A small file (quorum-state, leader-epoch-checkpoint, ...) cannot be used. It is never guessed at:
-/// a lost vote may be cast twice.
+/// A small file (quorum-state, leader-epoch-checkpoint, ...) cannot be used. It is never guessed
+/// at: a lost vote may be cast twice.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
     /// The file is there, but is not what it should be.

@@ -1,4 +1,5 @@
-//! One group on its way to the disk: what is written, where, and what may be said once it is flushed.
+//! One group on its way to the disk: what is written, where, and what may be said once it is
+//! flushed.
 
 use crate::disk::{Disk, DiskFile, is_retriable};
 use quorate_raft::{Epoch, Generation, Offset};

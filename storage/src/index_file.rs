@@ -1,5 +1,5 @@
-//! The files `.index` and `.timeindex` of a sealed segment, as Kafka would have written them. Quorate
-//! never reads them: it keeps its own sparse index in memory. Kafka and its tools do.
+//! The files `.index` and `.timeindex` of a sealed segment, as Kafka would have written them.
+//! Quorate never reads them: it keeps its own sparse index in memory. Kafka and its tools do.
 //!
 //! `.index`, 8 bytes an entry: int32 last offset of a batch less the base offset, int32 position
 //! where that batch begins. `.timeindex`, 12 bytes an entry: int64 largest timestamp so far, int32

@@ -1,8 +1,10 @@
-//! The log on disk: Kafka's record batches in Kafka's segments, group commit, recovery that decides.
+//! The log on disk: Kafka's record batches in Kafka's segments, group commit, recovery that
+//! decides.
 //!
 //! - [`open_log`] recovers a log (or creates it) and gives a [`LogWriter`] and a [`SegmentIndex`].
-//! - The writer is sans-IO: it hands out [`Io`] and takes completions, and tells in [`LogEvent`]s what
-//!   is durable. Slow work goes through [`Disk`], the real one or the simulator's ([`sim_disk`]).
+//! - The writer is sans-IO: it hands out [`Io`] and takes completions, and tells in [`LogEvent`]s
+//!   what is durable. Slow work goes through [`Disk`], the real one or the simulator's
+//!   ([`sim_disk`]).
 //! - [`format`] has the codecs.
 //!
 //! What is asked of the disk: D1, what a completed flush covers is durable. D2, after a crash each
@@ -34,6 +36,7 @@ mod segment_index;
 pub mod sim_disk;
 mod state_file;
 mod verify;
+mod walk;
 
 pub use data_dir::{DataDir, DataDirError, DirLock, FsKind, LockError, check_data_dir, lock_dir};
 pub use disk::{Disk, DiskFile, OpenMode};

@@ -16,8 +16,8 @@ pub struct LogConfig {
     pub dir: PathBuf,
     /// Topic id, kept in `partition.metadata`.
     pub topic_id: [u8; 16],
-    /// Bytes of batches in a segment, at most; rounded down to blocks, at most 1 GiB. A single batch
-    /// that is larger gets a segment of its own.
+    /// Bytes of batches in a segment, at most; rounded down to blocks, at most 1 GiB. A single
+    /// batch that is larger gets a segment of its own.
     pub segment_bytes: u64,
     /// Bytes of batches in a group, at most. A single batch that is larger is a group of its own.
     pub group_bytes_max: usize,

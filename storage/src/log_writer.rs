@@ -2,28 +2,29 @@
 //! appends become one group, one write, one flush, one `Flushed`.
 //!
 //! Sans-IO: [`LogWriter::poll`] hands out what is to be done next, and the completion comes back in
-//! [`LogWriter::on_group_done`] or [`LogWriter::on_job_done`]. While a group is in flight the next one
-//! fills: group commit without a timer. Never reads a clock, never blocks, never tries a flush again.
+//! [`LogWriter::on_group_done`] or [`LogWriter::on_job_done`]. While a group is in flight the next
+//! one fills: group commit without a timer. Never reads a clock, never blocks, never tries a flush
+//! again.
 
-use crate::clean_shutdown::CleanShutdown;
+mod grouping;
+mod schedule;
+
 use crate::disk::Disk;
 use crate::error::{Operation, StorageError};
-use crate::format::{
-    BATCH_BYTES_LIMIT, BATCH_HEADER_BYTES, BatchHeader, GroupSums, LogIdentity, MARK_BYTES, Mark,
-};
-use crate::group::{GroupEnd, GroupIo, GroupLocation};
-use crate::index_file::{IndexBuilder, IndexFiles};
-use crate::job::{Close, Done, Job, JobDone, Kind, Roll, Truncate};
+use crate::format::{BATCH_BYTES_LIMIT, BATCH_HEADER_BYTES, BatchHeader, LogIdentity};
+use crate::group::{GroupIo, GroupLocation};
+use crate::index_file::IndexFiles;
+use crate::job::{Done, Job, JobDone};
 use crate::log::LogConfig;
-use crate::seal::{SealAt, Spare, SpareInProgress};
-use crate::segment::{BLOCK_BYTES, Layout, SegmentFile, block_floor, segment_path};
+use crate::seal::{Spare, SpareInProgress};
+use crate::segment::{Layout, SegmentFile, segment_path};
 use bytes::Bytes;
+use grouping::Active;
 use quorate_raft::{Epoch, EpochStart, Generation, Offset};
 use quorate_ring::AlignedBuf;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::sync::Arc;
 
 /// A batch whose bytes have their base offset and epoch.
 #[derive(Clone, Debug)]
@@ -108,20 +109,6 @@ struct End {
 }
 
 #[derive(Debug)]
-struct Active<D: Disk> {
-    base: Offset,
-    file: Arc<D::File>,
-    layout: Layout,
-    /// Byte where the last group ends. All before it is durable.
-    position: u64,
-    /// The bytes of the last, partly filled block: written again with the next group.
-    tail: Vec<u8>,
-    /// Number of the next group.
-    sequence: u64,
-    indexes: IndexBuilder,
-}
-
-#[derive(Debug)]
 enum SpareState<D: Disk> {
     Preparing(SpareInProgress<D::File>),
     /// A step is being carried out.
@@ -190,9 +177,6 @@ pub struct LogWriter<D: Disk> {
     stats: WriterStats,
 }
 
-/// Buffers kept for reuse. Groups of a steady load have one or two sizes.
-const POOLED_BUFFERS_MAX: usize = 3;
-
 impl<D: Disk> LogWriter<D> {
     pub(crate) fn new(start: WriterStart<D>) -> Self {
         let base = *start.segments.last().expect("a log has an active segment");
@@ -226,8 +210,8 @@ impl<D: Disk> LogWriter<D> {
     /// Adds a batch behind all that was appended. Durable only after a `Flushed` passes it.
     ///
     /// # Panics
-    /// If the batch does not begin at the appended end, its epoch is below the last one, it is larger
-    /// than `BATCH_BYTES_LIMIT`, its bytes say otherwise, or the log is closed.
+    /// If the batch does not begin at the appended end, its epoch is below the last one, it is
+    /// larger than `BATCH_BYTES_LIMIT`, its bytes say otherwise, or the log is closed.
     pub fn append(&mut self, batch: StampedBatch) {
         assert!(
             matches!(self.state, State::Open | State::Failed),
@@ -368,252 +352,6 @@ impl<D: Disk> LogWriter<D> {
         self.next_prepare()
     }
 
-    fn next_main(&mut self) -> Option<Io<D>> {
-        match self.queue.front() {
-            Some(Entry::Truncate { .. }) => self.start_truncate(),
-            Some(Entry::Batch(batch)) => {
-                if self
-                    .epochs
-                    .last()
-                    .is_none_or(|last| last.epoch < batch.epoch)
-                {
-                    Some(self.start_epoch(batch.epoch, batch.base_offset))
-                } else if self.active.fits(batch, 0) {
-                    Some(Io::Group(self.form_group()))
-                } else {
-                    self.start_roll()
-                }
-            }
-            None if self.state == State::Closing => self.start_close(),
-            None => None,
-        }
-    }
-
-    fn job(&mut self, kind: Kind<D>) -> Io<D> {
-        self.in_flight = InFlight::Job;
-        self.side_job(kind)
-    }
-
-    fn side_job(&self, kind: Kind<D>) -> Io<D> {
-        Io::Job(Job {
-            disk: self.disk.clone(),
-            dir: self.config.dir.clone(),
-            kind,
-        })
-    }
-
-    /// Preparation goes on beside groups and checkpoints, not beside jobs that take the spare or
-    /// change the directory: these wait for it, and it waits for them.
-    fn next_prepare(&mut self) -> Option<Io<D>> {
-        if self.is_preparing() || self.in_flight == InFlight::Job {
-            return None;
-        }
-        if let Some(indexes) = self.indexes.pop_front() {
-            self.is_writing_indexes = true;
-            return Some(self.side_job(Kind::WriteIndexes(indexes)));
-        }
-        if self.state == State::Closing && self.queue.is_empty() {
-            return None;
-        }
-        match mem::replace(&mut self.spare, SpareState::InFlight) {
-            SpareState::Preparing(spare) => Some(self.side_job(Kind::PrepareSpare(spare))),
-            other => {
-                self.spare = other;
-                None
-            }
-        }
-    }
-
-    fn is_preparing(&self) -> bool {
-        self.is_writing_indexes || matches!(self.spare, SpareState::InFlight)
-    }
-
-    fn start_epoch(&mut self, epoch: Epoch, start_offset: Offset) -> Io<D> {
-        let mut epochs = self.epochs.clone();
-        epochs.push(EpochStart {
-            epoch,
-            start_offset,
-        });
-        self.in_flight = InFlight::Checkpoint;
-        self.side_job(Kind::WriteEpochCheckpoint(epochs))
-    }
-
-    /// Takes the spare if it is ready and has room for `bytes`; else sees to it that it will.
-    fn take_spare(&mut self, bytes: usize) -> Option<Spare<D::File>> {
-        if self.is_preparing() {
-            return None;
-        }
-        let layout = Layout::for_data(self.config.segment_bytes.max(bytes as u64 + 4095));
-        let has_room = |found: Layout| found.data_bytes() >= bytes as u64;
-        let next = SpareState::Preparing(SpareInProgress::new(layout));
-        match mem::replace(&mut self.spare, next) {
-            SpareState::Ready(spare) if has_room(spare.layout) => {
-                let usual = Layout::for_data(self.config.segment_bytes);
-                self.spare = SpareState::Preparing(SpareInProgress::new(usual));
-                Some(spare)
-            }
-            SpareState::Preparing(spare) if has_room(spare.layout()) => {
-                self.spare = SpareState::Preparing(spare);
-                None
-            }
-            // Too small: a larger one takes its place and its name.
-            _ => None,
-        }
-    }
-
-    fn start_roll(&mut self) -> Option<Io<D>> {
-        let bytes = match self.queue.front() {
-            Some(Entry::Batch(batch)) => batch.bytes.len(),
-            _ => 0,
-        };
-        let spare = self.take_spare(bytes)?;
-        let roll = Roll {
-            identity: self.identity,
-            segments: self.segments.clone(),
-            at: self.active.seal_at(),
-            end_offset: self.flushed.offset,
-            epoch: self.flushed.epoch,
-            spare,
-        };
-        Some(self.job(Kind::Roll(roll)))
-    }
-
-    fn start_truncate(&mut self) -> Option<Io<D>> {
-        let Some(&Entry::Truncate {
-            end_offset,
-            generation,
-        }) = self.queue.front()
-        else {
-            return None;
-        };
-        let cuts = end_offset != self.flushed.offset;
-        // Indexes of a segment must not be written once it is cut or gone.
-        if self.is_preparing() || !self.indexes.is_empty() {
-            return None;
-        }
-        let spare = if cuts {
-            Some(self.take_spare(0)?)
-        } else {
-            None
-        };
-        self.queue.pop_front();
-        let truncate = Truncate {
-            identity: self.identity,
-            segments: self.segments.clone(),
-            active: Arc::clone(&self.active.file),
-            active_position: self.active.position,
-            flushed_end: self.flushed.offset,
-            end_offset,
-            generation,
-            index_interval_bytes: self.config.index_interval_bytes,
-            epochs: self.epochs.clone(),
-            spare,
-        };
-        Some(self.job(Kind::Truncate(truncate)))
-    }
-
-    fn start_close(&mut self) -> Option<Io<D>> {
-        if self.is_preparing() {
-            return None;
-        }
-        let mut indexes: Vec<IndexFiles> = self.indexes.drain(..).collect();
-        indexes.push(self.active.indexes.clone().finish());
-        let close = Close {
-            segments: self.segments.clone(),
-            at: self.active.seal_at(),
-            indexes,
-            marker: CleanShutdown {
-                log_end_offset: self.flushed.offset,
-                epoch: self.flushed.epoch,
-            },
-        };
-        Some(self.job(Kind::Close(close)))
-    }
-
-    /// Takes waiting batches as far as the group, the segment and the epoch go.
-    fn form_group(&mut self) -> GroupIo<D> {
-        let mut batches: Vec<StampedBatch> = Vec::new();
-        let mut bytes = 0;
-        let epoch = self.epochs.last().expect("an epoch was begun").epoch;
-        while let Some(Entry::Batch(batch)) = self.queue.front() {
-            let size = batch.bytes.len();
-            let is_full = !batches.is_empty() && bytes + size > self.config.group_bytes_max;
-            if is_full || batch.epoch > epoch || !self.active.fits(batch, bytes) {
-                break;
-            }
-            bytes += size;
-            if let Some(Entry::Batch(batch)) = self.queue.pop_front() {
-                batches.push(batch);
-            }
-        }
-        self.queued_bytes -= bytes;
-        let group = self.encode_group(&batches, bytes);
-        let sequence = group.end.sequence;
-        self.in_flight = InFlight::Group { sequence, bytes };
-        group
-    }
-
-    fn encode_group(&mut self, batches: &[StampedBatch], bytes: usize) -> GroupIo<D> {
-        let last = batches.last().expect("a group has a batch");
-        let prefix = self.active.tail.len();
-        let mut data = self.buffer(prefix + bytes);
-        data[..prefix].copy_from_slice(&self.active.tail);
-        let start = self.active.position;
-        let mut filled = prefix;
-        for batch in batches {
-            let position = start + (filled - prefix) as u64;
-            let header = BatchHeader::parse(&batch.bytes).expect("checked when appended");
-            self.active.indexes.add(&header, position);
-            data[filled..filled + batch.bytes.len()].copy_from_slice(&batch.bytes);
-            filled += batch.bytes.len();
-        }
-        data[filled..].fill(0);
-        let end_position = start + bytes as u64;
-        let sequence = self.active.sequence;
-        let mut mark = self.buffer(MARK_BYTES);
-        let content = Mark {
-            segment_base: self.active.base,
-            sequence,
-            durable_position: start,
-            durable_offset: self.flushed.offset,
-            durable_epoch: self.flushed.epoch,
-            end_position,
-            end_offset: last.end_offset,
-            end_epoch: last.epoch,
-            sums: GroupSums::of(&data, prefix),
-        };
-        content.encode(self.identity, &mut mark);
-        GroupIo {
-            file: Arc::clone(&self.active.file),
-            data_position: block_floor(start),
-            data,
-            mark_position: self.active.layout.mark_position(sequence),
-            mark,
-            end: GroupEnd {
-                sequence,
-                generation: self.generation,
-                end_offset: last.end_offset,
-                end_epoch: last.epoch,
-                batches: batches.len() as u64,
-                location: GroupLocation {
-                    segment_base: self.active.base,
-                    base_offset: self.flushed.offset,
-                    position: start,
-                    end_position,
-                },
-            },
-        }
-    }
-
-    /// A buffer of `bytes` rounded up to blocks. Its content is whatever it was.
-    fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        let len = bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
-        match self.pool.iter().position(|buf| buf.len() == len) {
-            Some(index) => self.pool.swap_remove(index),
-            None => AlignedBuf::zeroed(len),
-        }
-    }
-
     /// Takes back a group that was written and flushed, or failed.
     ///
     /// # Errors
@@ -661,13 +399,6 @@ impl<D: Disk> LogWriter<D> {
         self.recycle(io.data);
         self.recycle(io.mark);
         Ok(Some(event))
-    }
-
-    fn recycle(&mut self, buf: AlignedBuf) {
-        if self.pool.len() == POOLED_BUFFERS_MAX {
-            self.pool.remove(0);
-        }
-        self.pool.push(buf);
     }
 
     /// Takes back a job that was run.
@@ -759,47 +490,6 @@ impl<D: Disk> LogWriter<D> {
         LogEvent::Truncated {
             generation,
             end_offset,
-        }
-    }
-}
-
-impl<D: Disk> Active<D> {
-    fn begin(base: Offset, spare: Spare<D::File>, index_interval_bytes: u64) -> Self {
-        Self {
-            base,
-            file: spare.file,
-            layout: spare.layout,
-            position: 0,
-            tail: Vec::new(),
-            sequence: 1,
-            indexes: IndexBuilder::new(base, index_interval_bytes),
-        }
-    }
-
-    /// Whether `batch` fits behind the `group_bytes` that go before it. Kafka's indexes count offsets
-    /// relative to the segment in 31 bits.
-    fn fits(&self, batch: &StampedBatch, group_bytes: usize) -> bool {
-        let end = self.position + (group_bytes + batch.bytes.len()) as u64;
-        let relative = batch.end_offset.0 - self.base.0;
-        end <= self.layout.data_bytes() && relative <= i64::from(i32::MAX)
-    }
-
-    fn seal_at(&self) -> SealAt<D::File> {
-        SealAt {
-            segment: self.base,
-            file: Some(Arc::clone(&self.file)),
-            position: self.position,
-        }
-    }
-
-    fn on_flushed(&mut self, end_position: u64, data: &[u8]) {
-        self.position = end_position;
-        self.sequence += 1;
-        self.tail.clear();
-        let rest = (end_position - block_floor(end_position)) as usize;
-        if rest > 0 {
-            let block = data.len() - BLOCK_BYTES;
-            self.tail.extend_from_slice(&data[block..block + rest]);
         }
     }
 }

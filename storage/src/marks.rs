@@ -82,7 +82,8 @@ pub(crate) fn judge_group<F: DiskFile>(
             }
         }
     }
-    // Every block is as submitted and yet no whole batches: they were damaged before they came here.
+    // Every block is as submitted and yet no whole batches: they were damaged before they came
+    // here.
     Ok((!is_torn).then(|| fault.clone()))
 }
 

@@ -3,8 +3,8 @@
 //! the next start, with the same result.
 //!
 //! Readable is not flushed: a process may die between write and flush. What lies between the newest
-//! mark's durable point and the end is written again, byte for byte (so that a crash in here changes
-//! nothing that the marks tell of), and flushed; only then is that end reported.
+//! mark's durable point and the end is written again, byte for byte (so that a crash in here
+//! changes nothing that the marks tell of), and flushed; only then is that end reported.
 
 use crate::clean_shutdown::remove_clean_shutdown;
 use crate::disk::{Disk, OpenMode, found, write_blocks, write_file_atomically};

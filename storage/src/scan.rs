@@ -1,5 +1,5 @@
-//! Reads a segment file batch by batch, each checked by its CRC. Serves recovery, reads, truncation,
-//! verify and dump; decides nothing about what it finds.
+//! Reads a segment file batch by batch, each checked by its CRC. Serves recovery, reads,
+//! truncation, verify and dump; decides nothing about what it finds.
 
 use crate::disk::{DiskFile, is_retriable};
 use crate::format::{BATCH_HEADER_BYTES, BatchError, BatchHeader};
@@ -8,7 +8,8 @@ use quorate_ring::AlignedBuf;
 use std::io;
 use std::ops::Deref;
 
-/// Bytes read at once. Large enough that a scan runs at the disk's speed, small enough to start fast.
+/// Bytes read at once. Large enough that a scan runs at the disk's speed, small enough to start
+/// fast.
 const WINDOW_BYTES: usize = 256 * 1024;
 
 /// How often a read that was interrupted or cut short is done again.
@@ -45,7 +46,8 @@ pub(crate) struct Scanner<R> {
 }
 
 impl<R: Deref<Target: DiskFile + Sized>> Scanner<R> {
-    /// A scanner of the bytes from `position` to `limit`, or to the end of the file if that is first.
+    /// A scanner of the bytes from `position` to `limit`, or to the end of the file if that is
+    /// first.
     pub(crate) fn new(file: R, position: u64, limit: u64) -> io::Result<Self> {
         let file_bytes = file.len()?;
         let limit = limit.min(file_bytes);
@@ -128,8 +130,8 @@ impl<R: Deref<Target: DiskFile + Sized>> Scanner<R> {
     }
 }
 
-/// Fills the first `wanted` bytes of `buf` from `start` on, which must be there. A short read is done
-/// again from the start, as a direct file can't be read from the middle of a block.
+/// Fills the first `wanted` bytes of `buf` from `start` on, which must be there. A short read is
+/// done again from the start, as a direct file can't be read from the middle of a block.
 ///
 /// # Errors
 /// `UnexpectedEof` if the file is shorter; else what the file system says.

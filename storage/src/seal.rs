@@ -2,14 +2,14 @@
 //! through here, so the bytes behind the end of the log are zeros in a fresh file, always.
 //!
 //! This matters: a follower cuts 100..101 of epoch 7 and gets a new 100 of epoch 6 with the same
-//! size. Were the old bytes still behind it, a crash would bring the old 101 back: continuous, with a
-//! valid checksum and a rising epoch, and false.
+//! size. Were the old bytes still behind it, a crash would bring the old 101 back: continuous, with
+//! a valid checksum and a rising epoch, and false.
 //!
 //! Order, each step durable before the next:
 //! 1. segments behind the end are unlinked, highest first; the directory is flushed
 //! 2. the last segment is cut to its exact end and flushed: its marks are gone, it is sealed
-//! 3. (not at a clean stop) a zeroed spare gets its mark 0, is flushed and renamed to the end offset;
-//!    the directory is flushed
+//! 3. (not at a clean stop) a zeroed spare gets its mark 0, is flushed and renamed to the end
+//!    offset; the directory is flushed
 //!
 //! A crash between any two leaves whole sealed segments that are a prefix of the log.
 

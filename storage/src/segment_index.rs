@@ -124,8 +124,8 @@ impl SegmentIndex {
         self.generation
     }
 
-    /// Plans a read of whole batches from the one that holds `from`, about `max_bytes` of them but at
-    /// least one, all of them ending at or below `below`.
+    /// Plans a read of whole batches from the one that holds `from`, about `max_bytes` of them but
+    /// at least one, all of them ending at or below `below`.
     ///
     /// `None` if `from` is below the log start, or not below both `below` and the flushed end.
     #[must_use]

@@ -1,5 +1,5 @@
-//! Checks a log from its first to its last byte, offline, and changes nothing. The same reading half
-//! as recovery: what it accepts, the next start accepts.
+//! Checks a log from its first to its last byte, offline, and changes nothing. The same reading
+//! half as recovery: what it accepts, the next start accepts.
 
 use crate::error::{RecoveryError, StateFileError};
 use crate::file_disk::FileDisk;

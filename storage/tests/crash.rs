@@ -1,14 +1,14 @@
-//! Crashes: a workload of appends, rolls, truncations and epoch changes is cut after every operation
-//! of the disk, what was not flushed is torn by chance, and the log is recovered, with crashes during
-//! recovery as well. Every flushed batch must be there, and what is there must be a prefix of what was
-//! written: no hole, and no batch of a history that was cut off.
+//! Crashes: a workload of appends, rolls, truncations and epoch changes is cut after every
+//! operation of the disk, what was not flushed is torn by chance, and the log is recovered, with
+//! crashes during recovery as well. Every flushed batch must be there, and what is there must be a
+//! prefix of what was written: no hole, and no batch of a history that was cut off.
 
 mod common;
 
 use common::{Driver, QUORUM_EPOCH, Rng, batch, config, open};
 use quorate_raft::{Epoch, Generation, Offset};
 use quorate_storage::sim_disk::SimDisk;
-use quorate_storage::{LogConfig, LogEvent, StorageError, open_log};
+use quorate_storage::{Io, LogConfig, LogEvent, StorageError, open_log};
 
 /// One version of the log: batch contents in order, with the offset after each.
 type History = Vec<(i64, i32, Vec<u8>)>;
@@ -134,7 +134,7 @@ impl Run {
 
     /// Whether the first waiting truncation is being carried out: it can't be forgotten then.
     fn is_started(&self) -> bool {
-        let truncates = |io: &quorate_storage::Io<SimDisk>| matches!(io, quorate_storage::Io::Job(job) if job.name() == "truncate");
+        let truncates = |io: &Io<SimDisk>| matches!(io, Io::Job(job) if job.name() == "truncate");
         self.model.waiting.len() == 1 && self.driver.in_flight.iter().any(truncates)
     }
 
@@ -280,9 +280,9 @@ fn a_crash_after_any_operation_loses_nothing_flushed_and_brings_nothing_back() {
     assert!(images > 2000, "only {images} images");
 }
 
-/// A follower cuts 100..101 of epoch 7 and gets a new 100 of epoch 6 of the same size. After a crash
-/// the old 101 must not stand behind it: it would be continuous, with a valid checksum and a rising
-/// epoch, and false.
+/// A follower cuts 100..101 of epoch 7 and gets a new 100 of epoch 6 of the same size. After a
+/// crash the old 101 must not stand behind it: it would be continuous, with a valid checksum and a
+/// rising epoch, and false.
 #[test]
 fn a_truncated_batch_of_the_same_size_never_comes_back() {
     for seed in 0..200 {

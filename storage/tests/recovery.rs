@@ -75,7 +75,7 @@ fn a_new_directory_becomes_an_empty_log() {
     assert_opens_with(&disk, &[], "empty");
 }
 
-/// B-11: the last batch zeroed from any byte on, which is how a write that did not finish looks.
+/// The last batch zeroed from any byte on, which is how a write that did not finish looks.
 #[test]
 fn a_last_batch_that_is_zero_from_any_byte_on_is_cut_off() {
     let (disk, batches) = crashed_with(&[700, 900, 5000]);
@@ -91,7 +91,7 @@ fn a_last_batch_that_is_zero_from_any_byte_on_is_cut_off() {
     assert_opens_with(&disk, &batches, "untouched");
 }
 
-/// B-11: bytes that nobody wrote in the place of the last batch are no torn write: it may have been
+/// Bytes that nobody wrote in the place of the last batch are no torn write: it may have been
 /// acknowledged.
 #[test]
 fn garbage_in_the_last_batch_is_refused() {
@@ -107,8 +107,8 @@ fn garbage_in_the_last_batch_is_refused() {
     }
 }
 
-/// B-11: a file that is shorter than it was made is not the work of a crash, as its marks were flushed
-/// with its full length.
+/// A file that is shorter than it was made is not the work of a crash, as its marks were
+/// flushed with its full length.
 #[test]
 fn a_file_cut_inside_its_last_batch_is_refused_and_one_cut_at_its_end_is_whole() {
     let (disk, batches) = crashed_with(&[700, 900, 5000]);
@@ -122,7 +122,6 @@ fn a_file_cut_inside_its_last_batch_is_refused_and_one_cut_at_its_end_is_whole()
     assert_opens_with(&image, &batches, "cut exactly behind the last batch");
 }
 
-/// B-12
 #[test]
 fn a_segment_that_is_full_to_the_last_byte_is_no_empty_one() {
     for missing in [0, 1, 61, 4096] {
@@ -140,7 +139,7 @@ fn a_segment_that_is_full_to_the_last_byte_is_no_empty_one() {
     }
 }
 
-/// B-13: one group of sixteen batches, an inner block of the third missing.
+/// One group of sixteen batches, an inner block of the third missing.
 #[test]
 fn batches_behind_a_missing_block_of_the_same_group_are_dropped() {
     let disk = SimDisk::new();
@@ -174,7 +173,7 @@ fn batches_behind_a_missing_block_of_the_same_group_are_dropped() {
     }
 }
 
-/// B-14: every subset of the sectors of an unflushed group and its mark.
+/// Every subset of the sectors of an unflushed group and its mark.
 #[test]
 fn any_part_of_an_unflushed_group_leaves_a_prefix_of_it() {
     let (disk, before) = crashed_with(&[700]);
@@ -223,7 +222,7 @@ fn a_flipped_bit_in_flushed_bytes_is_refused() {
     }
 }
 
-/// B-15: batches with a valid CRC in the wrong place.
+/// Batches with a valid CRC in the wrong place.
 #[test]
 fn misplaced_batches_are_refused() {
     let (disk, _) = crashed_with(&[700, 700, 700, 700]);

@@ -1,4 +1,5 @@
-//! The log writer: what becomes a group, in which order things reach the disk, and what is reported.
+//! The log writer: what becomes a group, in which order things reach the disk, and what is
+//! reported.
 
 mod common;
 
@@ -119,7 +120,7 @@ fn a_new_epoch_is_in_the_checkpoint_before_its_first_batch_is_written() {
     assert_eq!(driver.index.flushed_end(), Offset(2));
 }
 
-/// B-16: a later flush would succeed and say nothing about what the failed one lost.
+/// A later flush would succeed and say nothing about what the failed one lost.
 #[test]
 fn a_failed_flush_is_final() {
     let mut driver = with_group_in_flight();

@@ -8,7 +8,7 @@
 //! | 12 | 4 | partition leader epoch | outside the CRC |
 //! | 16 | 1 | magic, 2 | outside the CRC |
 //! | 17 | 4 | CRC-32C of byte 21 to the end | |
-//! | 21 | 2 | attributes: bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon | |
+//! | 21 | 2 | attributes | bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control |
 //! | 23 | 4 | last offset delta | |
 //! | 27 | 8 | base timestamp, ms | |
 //! | 35 | 8 | max timestamp, ms | |
@@ -29,8 +29,8 @@ pub const BATCH_HEADER_BYTES: usize = 61;
 /// `KafkaRaftClient.MAX_BATCH_SIZE_BYTES`).
 pub const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Largest batch that the log holds. Above [`BATCH_BYTES_MAX`], since a Kafka leader counts only the
-/// records against its limit, not the header.
+/// Largest batch that the log holds. Above [`BATCH_BYTES_MAX`], since a Kafka leader counts only
+/// the records against its limit, not the header.
 pub const BATCH_BYTES_LIMIT: usize = BATCH_BYTES_MAX + 64 * 1024;
 
 /// Base offset and length: what stands before the bytes that the length counts.
@@ -99,8 +99,8 @@ pub enum BatchError {
 }
 
 impl BatchError {
-    /// What a producer is told: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT or
-    /// INVALID_RECORD.
+    /// What a producer is told: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT
+    /// or INVALID_RECORD.
     #[must_use]
     pub fn error_code(&self) -> ErrorCode {
         match self {

@@ -15,7 +15,7 @@
 //! | 16 | 16 | identity of the log (`log_identity.rs`) |
 //! | 32 | 8 | base offset of the segment |
 //! | 40 | 8 | sequence: 0, then 1 for the segment's first group, ... |
-//! | 48 | 8 | durable position: bytes of the segment that were flushed when the group was submitted |
+//! | 48 | 8 | durable position: bytes of the segment flushed when the group was submitted |
 //! | 56 | 8 | durable end offset, there |
 //! | 64 | 4 | epoch of the last batch before it |
 //! | 68 | 4 | epoch of the group's last batch |
@@ -194,7 +194,8 @@ pub(crate) fn is_mark(block: &[u8]) -> bool {
 }
 
 impl GroupSums {
-    /// Sums of `data`, the blocks of a group, of which the first `prefix` bytes were durable before.
+    /// Sums of `data`, the blocks of a group, of which the first `prefix` bytes were durable
+    /// before.
     ///
     /// # Panics
     /// If `data` is not whole blocks, or more than a group has.
@@ -312,7 +313,8 @@ fn blocks_per_chunk(blocks: usize) -> usize {
     per_chunk
 }
 
-/// Per block, a bit for each sector that has a byte other than zero behind the first `prefix` bytes.
+/// Per block, a bit for each sector that has a byte other than zero behind the first `prefix`
+/// bytes.
 fn sector_bits(data: &[u8], prefix: usize) -> Vec<u8> {
     let mut bits = vec![0; data.len() / BLOCK_BYTES];
     for (index, sector) in data.chunks_exact(SECTOR_BYTES).enumerate() {

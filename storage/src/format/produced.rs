@@ -26,8 +26,8 @@ pub struct BatchInfo {
 }
 
 /// Checks a producer's batch: exactly one batch of magic 2 that fills `bytes`, at most
-/// [`BATCH_BYTES_MAX`] long, with base offset 0, a valid CRC, no control, transaction or unknown bit,
-/// records as many as it says, and, if not compressed, each of them well formed.
+/// [`BATCH_BYTES_MAX`] long, with base offset 0, a valid CRC, no control, transaction or unknown
+/// bit, records as many as it says, and, if not compressed, each of them well formed.
 ///
 /// # Errors
 /// The first fault found; its `error_code` is the answer.

@@ -9,7 +9,7 @@
 //! | key length, key | zigzag varint, -1 for none |
 //! | value length, value | zigzag varint, -1 for none |
 //! | header count | zigzag varint |
-//! | per header: key length, key, value length, value | zigzag varints; only the value may be none |
+//! | per header: key length, key, value length, value | zigzag varints; the key is always there |
 
 use super::batch::{BATCH_HEADER_BYTES, BatchError, BatchHeader, Codec};
 use super::varint::{take_i32, take_i64};
