@@ -95,7 +95,10 @@ impl<T> Mailbox<T> {
     /// A mailbox of `capacity` for the loop behind `waker`.
     #[must_use]
     pub fn new(capacity: usize, waker: Waker) -> Arc<Self> {
-        Arc::new(Self { queue: ArrayQueue::new(capacity), waker })
+        Arc::new(Self {
+            queue: ArrayQueue::new(capacity),
+            waker,
+        })
     }
 
     /// Puts a message in and wakes the reader; gives it back if the box is full.
@@ -135,15 +138,28 @@ impl Background {
     /// If the thread can't be started.
     pub fn start(log_dir: PathBuf, voters: Vec<NodeId>, waker: Waker) -> io::Result<Self> {
         let (tasks, receiver) = sync_channel(TASKS_MAX);
-        let worker = Worker { log_dir, voters, receiver, prepare: VecDeque::new() };
-        std::thread::Builder::new().name("background".into()).spawn(move || worker.run())?;
-        Ok(Self { tasks, results: Mailbox::new(RESULTS_MAX, waker) })
+        let worker = Worker {
+            log_dir,
+            voters,
+            receiver,
+            prepare: VecDeque::new(),
+        };
+        std::thread::Builder::new()
+            .name("background".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            tasks,
+            results: Mailbox::new(RESULTS_MAX, waker),
+        })
     }
 
     /// The same thread for another loop, with results of its own.
     #[must_use]
     pub fn for_loop(&self, waker: Waker) -> Self {
-        Self { tasks: self.tasks.clone(), results: Mailbox::new(RESULTS_MAX, waker) }
+        Self {
+            tasks: self.tasks.clone(),
+            results: Mailbox::new(RESULTS_MAX, waker),
+        }
     }
 
     /// Hands a task over. Never blocks.
@@ -176,7 +192,9 @@ impl Worker {
     fn run(mut self) {
         loop {
             let next = if self.prepare.is_empty() {
-                self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
+                self.receiver
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.receiver.recv_timeout(PREPARE_PAUSE)
             };
@@ -204,10 +222,15 @@ impl Worker {
                 seq,
                 result: write_quorum_state(&FileDisk, &self.log_dir, &election, &self.voters),
             },
-            Task::Read { id, plan } => Done::Read { id, result: plan.run(&FileDisk) },
+            Task::Read { id, plan } => Done::Read {
+                id,
+                result: plan.run(&FileDisk),
+            },
             Task::Resolve { peer, endpoint } => Done::Resolved {
                 peer,
-                result: (&*endpoint.host, endpoint.port).to_socket_addrs().map(Iterator::collect),
+                result: (&*endpoint.host, endpoint.port)
+                    .to_socket_addrs()
+                    .map(Iterator::collect),
             },
         }
     }
@@ -215,5 +238,8 @@ impl Worker {
 
 /// Results outnumber tasks under way never, so the box has room.
 fn post(results: &Mailbox<Done>, done: Done) {
-    assert!(results.send(done).is_ok(), "a loop left more than {RESULTS_MAX} results unread");
+    assert!(
+        results.send(done).is_ok(),
+        "a loop left more than {RESULTS_MAX} results unread"
+    );
 }

@@ -56,7 +56,15 @@ impl ClientLoop {
         wait: WaitKind,
     ) -> Self {
         let connections = ConnectionSet::new(ListenerKind::Client, 0, listeners, limits);
-        Self { ring, clock, connections, lane, pending: Vec::new(), stop, wait }
+        Self {
+            ring,
+            clock,
+            connections,
+            lane,
+            pending: Vec::new(),
+            stop,
+            wait,
+        }
     }
 
     /// Runs until told to stop.
@@ -68,7 +76,9 @@ impl ClientLoop {
         while !self.stop.load(Ordering::Acquire) {
             let now = self.clock.read().instant;
             while let Some(answers) = self.lane.answers.receive() {
-                answers.into_iter().for_each(|answer| answer.give(&mut self.connections));
+                answers
+                    .into_iter()
+                    .for_each(|answer| answer.give(&mut self.connections));
             }
             while let Some(request) = self.connections.next_request() {
                 self.pending.push(request);
@@ -83,7 +93,8 @@ impl ClientLoop {
             self.ring.turn(self.next_wait(), &mut completions)?;
             let now = self.clock.read().instant;
             for Completion { user, kind } in completions.drain(..) {
-                self.connections.on_completion(&mut self.ring, now, user, kind);
+                self.connections
+                    .on_completion(&mut self.ring, now, user, kind);
             }
         }
         Ok(())
@@ -92,7 +103,9 @@ impl ClientLoop {
     fn next_wait(&self) -> Wait {
         if !self.pending.is_empty() {
             // The raft loop's box is full: look again soon.
-            return Wait::Until { timeout: Some(Duration::from_millis(1)) };
+            return Wait::Until {
+                timeout: Some(Duration::from_millis(1)),
+            };
         }
         let now = self.clock.read().instant;
         let deadline = self.connections.next_deadline();

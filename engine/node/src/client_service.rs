@@ -10,6 +10,7 @@ use crate::directory::Directory;
 use crate::raft_wire::{ENDPOINT_TYPE_BROKER, ENDPOINT_TYPE_CONTROLLER, Identity};
 use crate::replica::{CommittedRead, ReadId, Replica};
 use bytes::Bytes;
+use quorate_net::apis::api_versions_response;
 use quorate_net::wire::describe_cluster::{
     DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
 };
@@ -34,7 +35,6 @@ use quorate_net::wire::produce::{
     ProduceTopicResponse,
 };
 use quorate_net::wire::{BrokerEndpoint, LeaderIdAndEpoch, Uuid};
-use quorate_net::apis::api_versions_response;
 use quorate_net::{ApiRequest, ApiResponse, ListenerKind};
 use quorate_raft::{
     Epoch, ErrorCode, Instant, LeaderInfo, NodeId, Offset, ReplicaDescription, Role,
@@ -96,7 +96,11 @@ struct Asker {
 
 impl Asker {
     fn answer(self, response: ApiResponse) -> Answer {
-        Answer { lane: self.lane, origin: self.origin, response: Some(response) }
+        Answer {
+            lane: self.lane,
+            origin: self.origin,
+            response: Some(response),
+        }
     }
 }
 
@@ -193,14 +197,10 @@ impl ClientService {
                     Lane::Controllers => ListenerKind::Controller,
                     Lane::Clients | Lane::Loop(_) => ListenerKind::Client,
                 };
-                ApiResponse::ApiVersions(api_versions_response(
-                    kind,
-                    origin.version,
-                    &request,
-                ))
+                ApiResponse::ApiVersions(api_versions_response(kind, origin.version, &request))
             }
             ApiRequest::Metadata(request) => {
-                ApiResponse::Metadata(self.metadata(replica, &request))
+                ApiResponse::Metadata(self.metadata(replica, origin.version, &request))
             }
             ApiRequest::ListOffsets(request) => {
                 ApiResponse::ListOffsets(self.list_offsets(replica, &request))
@@ -272,7 +272,11 @@ impl ClientService {
                 deadline: now.instant.plus_ms(positive_ms(request.timeout_ms)),
             }),
             _ if request.acks == 0 => {
-                answers.push(Answer { lane: asker.lane, origin: asker.origin, response: None });
+                answers.push(Answer {
+                    lane: asker.lane,
+                    origin: asker.origin,
+                    response: None,
+                });
             }
             _ => {
                 self.name_leader_in_produce(&replica.raft().leader_info(), &mut response);
@@ -296,7 +300,10 @@ impl ClientService {
             return Err((ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
         }
         let Some(records) = &partition.records else {
-            return Err((ErrorCode::INVALID_RECORD, Some("no record batch".to_owned())));
+            return Err((
+                ErrorCode::INVALID_RECORD,
+                Some("no record batch".to_owned()),
+            ));
         };
         let info = check_produced(records)
             .map_err(|error| (error.error_code(), Some(error.to_string())))?;
@@ -308,8 +315,10 @@ impl ClientService {
     }
 
     fn name_leader_in_produce(&self, leader: &LeaderInfo, response: &mut ProduceResponse) {
-        let partitions =
-            response.responses.iter_mut().flat_map(|topic| &mut topic.partition_responses);
+        let partitions = response
+            .responses
+            .iter_mut()
+            .flat_map(|topic| &mut topic.partition_responses);
         let mut named = false;
         for partition in partitions {
             if partition.error_code == ErrorCode::NOT_LEADER_OR_FOLLOWER {
@@ -324,11 +333,16 @@ impl ClientService {
 
     /// The high watermark moved: appends below it are answered, readers get what is new.
     pub fn on_commit(&mut self, now: Now, replica: &mut Replica, answers: &mut Vec<Answer>) {
-        let Some(high_watermark) = replica.raft().high_watermark() else { return };
+        let Some(high_watermark) = replica.raft().high_watermark() else {
+            return;
+        };
         if replica.raft().role() != Role::Leader {
             return;
         }
-        while let Some(append) = self.appends.pop_front_if(|append| append.end <= high_watermark) {
+        while let Some(append) = self
+            .appends
+            .pop_front_if(|append| append.end <= high_watermark)
+        {
             answers.push(append.asker.answer(ApiResponse::Produce(append.response)));
         }
         for reader in std::mem::take(&mut self.parked) {
@@ -339,11 +353,7 @@ impl ClientService {
     /// This node does not lead any more: whoever waits is told to look for the leader.
     pub fn on_leadership_lost(&mut self, replica: &mut Replica, answers: &mut Vec<Answer>) {
         for append in std::mem::take(&mut self.appends) {
-            answers.push(self.failed_append(
-                replica,
-                append,
-                ErrorCode::NOT_LEADER_OR_FOLLOWER,
-            ));
+            answers.push(self.failed_append(replica, append, ErrorCode::NOT_LEADER_OR_FOLLOWER));
         }
         for reader in std::mem::take(&mut self.parked) {
             answers.push(self.failed_read(replica, reader, ErrorCode::NOT_LEADER_OR_FOLLOWER));
@@ -370,15 +380,21 @@ impl ClientService {
         let due = |reader: &mut Reader| reader.deadline <= now.instant;
         for reader in self.parked.extract_if(.., due).collect::<Vec<_>>() {
             let known = replica.raft().high_watermark().is_some();
-            let error = if known { ErrorCode::NONE } else { ErrorCode::OFFSET_NOT_AVAILABLE };
+            let error = if known {
+                ErrorCode::NONE
+            } else {
+                ErrorCode::OFFSET_NOT_AVAILABLE
+            };
             answers.push(self.failed_read(replica, reader, error));
         }
         if now.instant < self.next_sweep || self.appends.is_empty() {
             return;
         }
         self.next_sweep = now.instant.plus_ms(TIMEOUT_SWEEP_MS);
-        let (late, waiting): (VecDeque<_>, VecDeque<_>) =
-            self.appends.drain(..).partition(|append| append.deadline <= now.instant);
+        let (late, waiting): (VecDeque<_>, VecDeque<_>) = self
+            .appends
+            .drain(..)
+            .partition(|append| append.deadline <= now.instant);
         self.appends = waiting;
         for append in late {
             answers.push(self.failed_append(replica, append, ErrorCode::REQUEST_TIMED_OUT));
@@ -459,13 +475,7 @@ impl ClientService {
     }
 
     /// Answers a reader, or parks it until there is something.
-    fn read(
-        &mut self,
-        now: Now,
-        replica: &mut Replica,
-        reader: Reader,
-        answers: &mut Vec<Answer>,
-    ) {
+    fn read(&mut self, now: Now, replica: &mut Replica, reader: Reader, answers: &mut Vec<Answer>) {
         let error = match replica.read_committed(reader.from, reader.bytes_max) {
             CommittedRead::Records(records) => {
                 answers.push(self.full_read(replica, reader, records));
@@ -475,9 +485,7 @@ impl ClientService {
                 self.reading.insert(id, reader);
                 return;
             }
-            CommittedRead::AtEnd | CommittedRead::NotAvailable
-                if reader.deadline > now.instant =>
-            {
+            CommittedRead::AtEnd | CommittedRead::NotAvailable if reader.deadline > now.instant => {
                 self.parked.push(reader);
                 return;
             }
@@ -498,7 +506,9 @@ impl ClientService {
         records: Option<Bytes>,
         answers: &mut Vec<Answer>,
     ) {
-        let Some(reader) = self.reading.remove(&id) else { return };
+        let Some(reader) = self.reading.remove(&id) else {
+            return;
+        };
         match records {
             Some(records) if replica.raft().role() == Role::Leader => {
                 answers.push(self.full_read(replica, reader, vec![records]));
@@ -528,7 +538,11 @@ impl ClientService {
 
     fn name_leader_in_fetch(&self, leader: &LeaderInfo, response: &mut FetchResponse) {
         let mut named = false;
-        for partition in response.responses.iter_mut().flat_map(|topic| &mut topic.partitions) {
+        for partition in response
+            .responses
+            .iter_mut()
+            .flat_map(|topic| &mut topic.partitions)
+        {
             let stale = matches!(
                 partition.error_code,
                 ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::FENCED_LEADER_EPOCH
@@ -551,26 +565,42 @@ impl ClientService {
             let partitions = topic.partitions.iter();
             ListOffsetsTopicResponse {
                 name: topic.name.clone(),
-                partitions: partitions.map(|one| list_offset(replica, is_ours, one)).collect(),
+                partitions: partitions
+                    .map(|one| list_offset(replica, is_ours, one))
+                    .collect(),
             }
         });
-        ListOffsetsResponse { topics: topics.collect(), ..Default::default() }
+        ListOffsetsResponse {
+            topics: topics.collect(),
+            ..Default::default()
+        }
     }
 
-    fn metadata(&self, replica: &Replica, request: &MetadataRequest) -> MetadataResponse {
+    fn metadata(
+        &self,
+        replica: &Replica,
+        version: i16,
+        request: &MetadataRequest,
+    ) -> MetadataResponse {
         let leader = replica.raft().leader_info();
-        let brokers = self.directory.iter().map(|(node_id, endpoint)| MetadataBroker {
-            node_id,
-            host: endpoint.host.to_string(),
-            port: i32::from(endpoint.port),
-            rack: None,
-        });
+        let brokers = self
+            .directory
+            .iter()
+            .map(|(node_id, endpoint)| MetadataBroker {
+                node_id,
+                host: endpoint.host.to_string(),
+                port: i32::from(endpoint.port),
+                rack: None,
+            });
         // Version 0 asks for all topics with an empty list, later ones with null.
         let topics = match &request.topics {
             None => vec![self.topic_metadata(replica, &leader)],
             Some(topics) if topics.is_empty() => vec![self.topic_metadata(replica, &leader)],
             Some(topics) => {
-                topics.iter().map(|topic| self.asked_topic(replica, &leader, topic)).collect()
+                let asked = topics.iter();
+                asked
+                    .map(|topic| self.asked_topic(replica, version, &leader, topic))
+                    .collect()
             }
         };
         MetadataResponse {
@@ -585,10 +615,14 @@ impl ClientService {
     fn asked_topic(
         &self,
         replica: &Replica,
+        version: i16,
         leader: &LeaderInfo,
         asked: &MetadataTopicRequest,
     ) -> MetadataTopic {
-        let by_name = asked.name.as_ref().is_some_and(|name| *name == self.identity.topic_name);
+        let by_name = asked
+            .name
+            .as_ref()
+            .is_some_and(|name| *name == self.identity.topic_name);
         let by_id = asked.name.is_none() && asked.topic_id == Uuid(self.identity.topic_id);
         if by_name || by_id {
             return self.topic_metadata(replica, leader);
@@ -598,19 +632,30 @@ impl ClientService {
         } else {
             ErrorCode::UNKNOWN_TOPIC_ID
         };
+        // Answers may leave the name out from version 12 on, requests from version 10 on.
+        let nameless = (version < 12).then(String::new);
         MetadataTopic {
             error_code,
-            name: asked.name.clone(),
+            name: asked.name.clone().or(nameless),
             topic_id: asked.topic_id,
             ..Default::default()
         }
     }
 
     fn topic_metadata(&self, replica: &Replica, leader: &LeaderInfo) -> MetadataTopic {
-        let voters: Vec<NodeId> =
-            replica.raft().voters().voters().iter().map(|voter| voter.key.id).collect();
+        let voters: Vec<NodeId> = replica
+            .raft()
+            .voters()
+            .voters()
+            .iter()
+            .map(|voter| voter.key.id)
+            .collect();
         let leader_id = self.reachable_leader(leader);
-        let error_code = if leader_id.is_some() { ErrorCode::NONE } else { LEADER_NOT_AVAILABLE };
+        let error_code = if leader_id.is_some() {
+            ErrorCode::NONE
+        } else {
+            LEADER_NOT_AVAILABLE
+        };
         MetadataTopic {
             name: Some(self.identity.topic_name.clone()),
             topic_id: Uuid(self.identity.topic_id),
@@ -654,7 +699,9 @@ impl ClientService {
         });
         let topics: Vec<_> = topics.collect();
         let described = topics.iter().flat_map(|topic| &topic.partitions);
-        let any = described.into_iter().any(|partition| partition.error_code.is_none());
+        let any = described
+            .into_iter()
+            .any(|partition| partition.error_code.is_none());
         let voters = replica.raft().voters().voters().iter().filter(|_| any);
         DescribeQuorumResponse {
             topics,
@@ -690,20 +737,28 @@ impl ClientService {
         let (controller_id, brokers) = match (request.endpoint_type, lane) {
             (ENDPOINT_TYPE_BROKER, _) => {
                 let endpoints = self.directory.iter();
-                let brokers = endpoints.map(|(id, endpoint)| (id, endpoint.clone())).collect();
+                let brokers = endpoints
+                    .map(|(id, endpoint)| (id, endpoint.clone()))
+                    .collect();
                 (self.reachable_leader(&leader), brokers)
             }
             (ENDPOINT_TYPE_CONTROLLER, Lane::Controllers) => {
                 let voters = replica.raft().voters().voters().iter();
-                let brokers: Vec<_> =
-                    voters.map(|voter| (voter.key.id, voter.endpoint.clone())).collect();
+                let brokers: Vec<_> = voters
+                    .map(|voter| (voter.key.id, voter.endpoint.clone()))
+                    .collect();
                 (leader.leader_id, brokers)
             }
             (ENDPOINT_TYPE_CONTROLLER, _) => {
                 let message = "this is a client listener: it knows no controller endpoints";
                 return refuse(ErrorCode::MISMATCHED_ENDPOINT_TYPE, message);
             }
-            _ => return refuse(ErrorCode::UNSUPPORTED_ENDPOINT_TYPE, "no such endpoint type"),
+            _ => {
+                return refuse(
+                    ErrorCode::UNSUPPORTED_ENDPOINT_TYPE,
+                    "no such endpoint type",
+                );
+            }
         };
         DescribeClusterResponse {
             endpoint_type: request.endpoint_type,
@@ -745,7 +800,9 @@ impl ClientService {
 
     /// The leader, if clients can be told where it is.
     fn reachable_leader(&self, leader: &LeaderInfo) -> Option<NodeId> {
-        leader.leader_id.filter(|id| self.directory.get(*id).is_some())
+        leader
+            .leader_id
+            .filter(|id| self.directory.get(*id).is_some())
     }
 
     fn leader_id_and_epoch(&self, leader: &LeaderInfo) -> LeaderIdAndEpoch {
@@ -756,8 +813,9 @@ impl ClientService {
     }
 
     fn broker_endpoint(&self, leader: &LeaderInfo) -> Vec<BrokerEndpoint> {
-        let endpoint =
-            leader.leader_id.and_then(|id| self.directory.get(id).map(|endpoint| (id, endpoint)));
+        let endpoint = leader
+            .leader_id
+            .and_then(|id| self.directory.get(id).map(|endpoint| (id, endpoint)));
         endpoint
             .map(|(node_id, endpoint)| BrokerEndpoint {
                 node_id,

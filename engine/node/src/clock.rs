@@ -31,7 +31,9 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods)] // the one place where loops get their time from
     pub fn new() -> Self {
-        Self { zero: std::time::Instant::now() }
+        Self {
+            zero: std::time::Instant::now(),
+        }
     }
 
     /// Reads both clocks.

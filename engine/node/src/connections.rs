@@ -178,7 +178,9 @@ impl ConnectionSet {
 
     fn close_idle(&mut self, now: Instant) {
         for index in 0..self.slots.len() {
-            let Some(open) = &self.slots[index].open else { continue };
+            let Some(open) = &self.slots[index].open else {
+                continue;
+            };
             let idle = now.ms_since(open.active) > self.limits.idle_ms;
             if idle && open.requests_open == 0 && !open.closing {
                 self.stats.idle_closed += 1;
@@ -199,7 +201,8 @@ impl ConnectionSet {
         match kind {
             CompletionKind::Accepted { socket } => self.on_accepted(now, socket),
             CompletionKind::AcceptEnded { .. } => {
-                self.silent_listeners.push((index as usize, now.plus_ms(ACCEPT_RETRY_MS)));
+                self.silent_listeners
+                    .push((index as usize, now.plus_ms(ACCEPT_RETRY_MS)));
             }
             CompletionKind::Received { buf, result } => self.on_received(now, index, buf, result),
             CompletionKind::Sent { buf, result } => self.on_sent(ring, now, index, buf, result),
@@ -243,7 +246,10 @@ impl ConnectionSet {
         mut buf: Vec<u8>,
         result: io::Result<usize>,
     ) {
-        let open = self.slots[index as usize].open.as_mut().expect("it waited for this receive");
+        let open = self.slots[index as usize]
+            .open
+            .as_mut()
+            .expect("it waited for this receive");
         open.receiving = false;
         match result {
             Ok(count) if count > 0 && !open.closing => {
@@ -270,7 +276,10 @@ impl ConnectionSet {
         result: io::Result<usize>,
     ) {
         let tag = self.tag;
-        let open = self.slots[index as usize].open.as_mut().expect("it waited for this send");
+        let open = self.slots[index as usize]
+            .open
+            .as_mut()
+            .expect("it waited for this send");
         open.sending = false;
         match result {
             Ok(count) if count > 0 && !open.closing => {
@@ -278,7 +287,12 @@ impl ConnectionSet {
                 open.sent += count;
                 if open.sent < buf.len() {
                     open.sending = true;
-                    ring.send(&open.socket, buf, open.sent, tag | SEND << OP_SHIFT | u64::from(index));
+                    ring.send(
+                        &open.socket,
+                        buf,
+                        open.sent,
+                        tag | SEND << OP_SHIFT | u64::from(index),
+                    );
                     return;
                 }
                 open.protocol.recycle(buf);
@@ -313,7 +327,10 @@ impl ConnectionSet {
                     open.requests_open += 1;
                     self.in_flight_bytes += inbound.frame_bytes;
                     let origin = Origin {
-                        connection: ConnectionId { index, generation: entry.generation },
+                        connection: ConnectionId {
+                            index,
+                            generation: entry.generation,
+                        },
                         slot: inbound.slot,
                         version: inbound.header.api_version,
                         frame_bytes: inbound.frame_bytes,
@@ -338,13 +355,20 @@ impl ConnectionSet {
 
     /// Answers a request; nothing happens if its connection is gone.
     ///
-    /// # Panics
-    /// If the answer can't be written in the version that was asked in: the answer is ours.
+    /// An answer that its version can't express is a bug of ours, but never a stranger's way to stop
+    /// the node: it costs him his connection.
     pub fn respond(&mut self, origin: Origin, response: &ApiResponse) {
-        if let Some(open) = self.finish(origin) {
-            let written = open.protocol.respond_with(origin.slot, response);
-            written.expect("answers fit the version they were asked in");
-            self.mark_dirty(origin.connection.index);
+        let index = origin.connection.index;
+        let Some(open) = self.finish(origin) else {
+            return;
+        };
+        match open.protocol.respond_with(origin.slot, response) {
+            Ok(()) => self.mark_dirty(index),
+            Err(error) => {
+                let (api, version) = (response.api(), origin.version);
+                tracing::error!(%error, ?api, version, "an answer could not be written");
+                self.close(index);
+            }
         }
     }
 
@@ -360,7 +384,10 @@ impl ConnectionSet {
         let ConnectionId { index, generation } = origin.connection;
         self.in_flight_bytes -= origin.frame_bytes;
         let entry = &mut self.slots[index as usize];
-        let open = entry.open.as_mut().filter(|_| entry.generation == generation)?;
+        let open = entry
+            .open
+            .as_mut()
+            .filter(|_| entry.generation == generation)?;
         open.requests_open -= 1;
         Some(open)
     }
@@ -382,7 +409,9 @@ impl ConnectionSet {
     }
 
     fn close(&mut self, index: u32) {
-        let Some(open) = self.slots[index as usize].open.as_mut() else { return };
+        let Some(open) = self.slots[index as usize].open.as_mut() else {
+            return;
+        };
         if !open.closing {
             open.closing = true;
             // Whatever is in flight on the socket ends now.
@@ -395,7 +424,9 @@ impl ConnectionSet {
     pub fn flush(&mut self, ring: &mut Ring) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
-            let Some(open) = self.slots[index as usize].open.as_mut() else { continue };
+            let Some(open) = self.slots[index as usize].open.as_mut() else {
+                continue;
+            };
             open.is_dirty = false;
             if open.closing {
                 self.release(index);

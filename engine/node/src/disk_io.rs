@@ -58,8 +58,14 @@ impl GroupExecutor {
     pub fn start(&mut self, ring: &mut Ring, io: GroupIo<FileDisk>) {
         assert!(self.group.is_none(), "one group at a time");
         let file = Arc::clone(io.file.fd());
-        let mut group =
-            InFlight { io, file, writes_left: 0, rewrite: false, rewrites: 0, failed: None };
+        let mut group = InFlight {
+            io,
+            file,
+            writes_left: 0,
+            rewrite: false,
+            rewrites: 0,
+            failed: None,
+        };
         group.write(ring, self.ops);
         self.group = Some(group);
     }
@@ -71,7 +77,10 @@ impl GroupExecutor {
         user: u64,
         kind: CompletionKind,
     ) -> Option<(GroupIo<FileDisk>, io::Result<()>)> {
-        let group = self.group.as_mut().expect("a completion belongs to the group in flight");
+        let group = self
+            .group
+            .as_mut()
+            .expect("a completion belongs to the group in flight");
         match kind {
             CompletionKind::Wrote { buf, result } => {
                 group.on_write(user == self.ops.data, buf, result);

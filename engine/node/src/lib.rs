@@ -4,21 +4,21 @@
 //! `quorate_raft` (3), `quorate_storage::log_writer` (4), `quorate_storage::segment` (5).
 #![forbid(unsafe_code)]
 
-pub mod cli;
-pub mod config;
-pub mod dev;
-pub mod format;
-pub mod meta_properties;
-pub mod properties;
 pub mod background;
+pub mod cli;
 pub mod client_loop;
 pub mod client_service;
 pub mod clock;
+pub mod config;
 pub mod connections;
+pub mod dev;
 pub mod directory;
 pub mod disk_io;
+pub mod format;
 pub mod log_loop;
+pub mod meta_properties;
 pub mod peers;
+pub mod properties;
 pub mod raft_loop;
 pub mod raft_service;
 pub mod raft_wire;

@@ -8,9 +8,7 @@ use crate::background::{Background, Done, Mailbox, Task};
 use crate::disk_io::{DiskOps, GroupExecutor};
 use quorate_raft::{Generation, Offset};
 use quorate_ring::{Completion, CompletionKind, Ring, Wait};
-use quorate_storage::{
-    FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError,
-};
+use quorate_storage::{FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError};
 use std::sync::Arc;
 
 /// What the raft loop tells the log writer.
@@ -43,14 +41,21 @@ impl LogDriver {
     /// Drives `writer`; its blocking jobs go to `background`.
     #[must_use]
     pub fn new(writer: LogWriter<FileDisk>, ops: DiskOps, background: Background) -> Self {
-        Self { writer, executor: GroupExecutor::new(ops), background }
+        Self {
+            writer,
+            executor: GroupExecutor::new(ops),
+            background,
+        }
     }
 
     /// Takes a command. Nothing is started before [`Self::start_io`].
     pub fn on_command(&mut self, command: LogCommand) {
         match command {
             LogCommand::Append(batch) => self.writer.append(batch),
-            LogCommand::Truncate { end_offset, generation } => {
+            LogCommand::Truncate {
+                end_offset,
+                generation,
+            } => {
                 self.writer.truncate(end_offset, generation);
             }
             LogCommand::Close => self.writer.close(),
@@ -129,9 +134,20 @@ impl LogLoop {
         reports: Arc<Mailbox<LogReport>>,
         wait: Wait,
     ) -> Self {
-        let ops = DiskOps { data: DATA, mark: MARK, flush: FLUSH };
+        let ops = DiskOps {
+            data: DATA,
+            mark: MARK,
+            flush: FLUSH,
+        };
         let driver = LogDriver::new(writer, ops, background.clone());
-        Self { ring, driver, background, commands, reports, wait }
+        Self {
+            ring,
+            driver,
+            background,
+            commands,
+            reports,
+            wait,
+        }
     }
 
     /// Runs until the log is closed or the disk fails.
@@ -139,7 +155,9 @@ impl LogLoop {
         let mut completions: Vec<Completion> = Vec::new();
         loop {
             while let Some(commands) = self.commands.receive() {
-                commands.into_iter().for_each(|command| self.driver.on_command(command));
+                commands
+                    .into_iter()
+                    .for_each(|command| self.driver.on_command(command));
             }
             while let Some(Done::Storage(done)) = self.background.next_result() {
                 let outcome = self.driver.on_job_done(done);
@@ -153,7 +171,8 @@ impl LogLoop {
             }
             for completion in completions.drain(..) {
                 let outcome =
-                    self.driver.on_completion(&mut self.ring, completion.user, completion.kind);
+                    self.driver
+                        .on_completion(&mut self.ring, completion.user, completion.kind);
                 if self.report(outcome) {
                     return;
                 }
@@ -163,9 +182,14 @@ impl LogLoop {
 
     /// Passes an outcome on; whether it was the last.
     fn report(&mut self, outcome: Result<Option<LogEvent>, StorageError>) -> bool {
-        let Some(report) = outcome.transpose() else { return false };
+        let Some(report) = outcome.transpose() else {
+            return false;
+        };
         let last = matches!(report, Err(_) | Ok(LogEvent::Closed));
-        assert!(self.reports.send(report).is_ok(), "{REPORTS_MAX} log reports are unread");
+        assert!(
+            self.reports.send(report).is_ok(),
+            "{REPORTS_MAX} log reports are unread"
+        );
         last
     }
 }

@@ -8,9 +8,7 @@ use crate::raft_wire::{self, Identity};
 use bytes::Bytes;
 use quorate_net::wire::describe_cluster::DescribeClusterRequest;
 use quorate_net::{ApiRequest, ApiResponse, Outbound};
-use quorate_raft::{
-    Endpoint, Instant, NodeId, Peer, Request, RequestFailure, RequestId, Response,
-};
+use quorate_raft::{Endpoint, Instant, NodeId, Peer, Request, RequestFailure, RequestId, Response};
 use quorate_ring::{CompletionKind, Ring};
 use std::collections::HashMap;
 use std::io;
@@ -144,10 +142,14 @@ impl Peers {
     }
 
     fn open(&mut self, ring: &mut Ring, to: Peer, id: RequestId, request: Request) {
-        let index = self.links.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.links.push(None);
-            self.links.len() - 1
-        });
+        let index = self
+            .links
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                self.links.push(None);
+                self.links.len() - 1
+            });
         let peer_id = to.id;
         let endpoint = to.endpoint.clone();
         self.links[index] = Some(Link {
@@ -174,7 +176,10 @@ impl Peers {
                 let address = SocketAddr::new(ip, endpoint.port);
                 self.on_resolved(ring, peer_id, Ok(vec![address]));
             }
-            Err(_) => self.events.push(PeerEvent::Resolve { peer: peer_id, endpoint }),
+            Err(_) => self.events.push(PeerEvent::Resolve {
+                peer: peer_id,
+                endpoint,
+            }),
         }
     }
 
@@ -185,7 +190,9 @@ impl Peers {
         peer: NodeId,
         result: io::Result<Vec<SocketAddr>>,
     ) {
-        let Some(&index) = self.by_peer.get(&peer) else { return };
+        let Some(&index) = self.by_peer.get(&peer) else {
+            return;
+        };
         let link = self.links[index].as_mut().expect("a peer's link exists");
         if link.state != LinkState::Resolving {
             return;
@@ -235,7 +242,9 @@ impl Peers {
         kind: CompletionKind,
     ) {
         let index = (user & INDEX_MASK) as usize;
-        let link = self.links[index].as_mut().expect("links outlive what they have in flight");
+        let link = self.links[index]
+            .as_mut()
+            .expect("links outlive what they have in flight");
         link.busy -= 1;
         if link.closing {
             self.mark_dirty(index);
@@ -248,8 +257,11 @@ impl Peers {
             }
             CompletionKind::Connected(Err(error)) => {
                 let refused = error.kind() == io::ErrorKind::ConnectionRefused;
-                let failure =
-                    if refused { RequestFailure::Refused } else { RequestFailure::Disconnected };
+                let failure = if refused {
+                    RequestFailure::Refused
+                } else {
+                    RequestFailure::Disconnected
+                };
                 self.connect_next(ring, index, failure);
             }
             CompletionKind::Received { buf, result } => {
@@ -317,10 +329,18 @@ impl Peers {
             return true;
         }
         let from = link.peer.id;
-        match link.on_the_wire.take_if(|(waiting, _)| *waiting == correlation) {
+        match link
+            .on_the_wire
+            .take_if(|(waiting, _)| *waiting == correlation)
+        {
             Some((_, id)) => match raft_wire::response_from_wire(response) {
                 Some((response, records)) => {
-                    self.events.push(PeerEvent::Response { from, id, response, records });
+                    self.events.push(PeerEvent::Response {
+                        from,
+                        id,
+                        response,
+                        records,
+                    });
                     true
                 }
                 None => {
@@ -329,7 +349,11 @@ impl Peers {
                 }
             },
             None => {
-                tracing::warn!(peer = from, correlation, "an answer to nothing that was asked");
+                tracing::warn!(
+                    peer = from,
+                    correlation,
+                    "an answer to nothing that was asked"
+                );
                 self.fail(index, RequestFailure::Disconnected);
                 false
             }
@@ -392,7 +416,9 @@ impl Peers {
     pub fn flush(&mut self, ring: &mut Ring, now: Instant) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
-            let Some(link) = self.links[index].as_mut() else { continue };
+            let Some(link) = self.links[index].as_mut() else {
+                continue;
+            };
             if link.closing {
                 if link.busy == 0 {
                     self.links[index] = None;
@@ -410,7 +436,10 @@ impl Peers {
 
     /// Encodes what waits, once versions are negotiated.
     fn enqueue(&mut self, now: Instant, index: usize) {
-        let Some(link) = self.links[index].as_mut().filter(|link| link.outbound.is_ready()) else {
+        let Some(link) = self.links[index]
+            .as_mut()
+            .filter(|link| link.outbound.is_ready())
+        else {
             return;
         };
         if let Some((id, request)) = link.request.take() {
@@ -445,7 +474,9 @@ impl Peers {
 
     fn start_io(&mut self, ring: &mut Ring, index: usize) {
         let tag = self.tag;
-        let Some(link) = self.links[index].as_mut() else { return };
+        let Some(link) = self.links[index].as_mut() else {
+            return;
+        };
         let socket = link.socket.as_ref().expect("it is connected");
         if !link.sending
             && let Some(output) = link.outbound.take_output()
@@ -475,7 +506,11 @@ impl Link {
 
 fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     Ok(socket)

@@ -126,7 +126,10 @@ impl WaitKind {
     pub fn until(self, timeout: Option<Duration>) -> Wait {
         match self {
             Self::Block => Wait::Until { timeout },
-            Self::Adaptive { spin } => Wait::Spin { for_: spin, timeout },
+            Self::Adaptive { spin } => Wait::Spin {
+                for_: spin,
+                timeout,
+            },
         }
     }
 
@@ -199,7 +202,10 @@ impl RaftLoop {
         while self.stage != Stage::Done {
             self.work(now);
             let wait = self.wait(now);
-            self.parts.ring.turn(wait, &mut self.completions).map_err(LoopError::Ring)?;
+            self.parts
+                .ring
+                .turn(wait, &mut self.completions)
+                .map_err(LoopError::Ring)?;
             now = self.parts.clock.read();
             self.take_completions(now);
         }
@@ -234,12 +240,14 @@ impl RaftLoop {
             self.parts.replica.next_deadline(),
             self.parts.client_service.next_deadline(),
             self.parts.controllers.next_deadline(),
-            self.parts.clients.as_ref().and_then(ConnectionSet::next_deadline),
+            self.parts
+                .clients
+                .as_ref()
+                .and_then(ConnectionSet::next_deadline),
             stage,
         ];
         let deadline = deadline.into_iter().flatten().min();
-        let timeout =
-            deadline.map(|at| Duration::from_nanos(at.0.saturating_sub(now.instant.0)));
+        let timeout = deadline.map(|at| Duration::from_nanos(at.0.saturating_sub(now.instant.0)));
         if self.stage == Stage::Done || self.has_more_requests() {
             return Wait::No;
         }
@@ -248,7 +256,12 @@ impl RaftLoop {
 
     /// Whether requests were left for the next turn (and may be served in it).
     fn has_more_requests(&self) -> bool {
-        !self.is_held_back() && self.parts.clients.as_ref().is_some_and(ConnectionSet::has_ready)
+        !self.is_held_back()
+            && self
+                .parts
+                .clients
+                .as_ref()
+                .is_some_and(ConnectionSet::has_ready)
     }
 
     /// Whether senders have to wait for the disk.
@@ -262,14 +275,18 @@ impl RaftLoop {
             let parts = &mut self.parts;
             match (user >> 56) as u8 {
                 tags::CONTROLLERS => {
-                    parts.controllers.on_completion(&mut parts.ring, now.instant, user, kind);
+                    parts
+                        .controllers
+                        .on_completion(&mut parts.ring, now.instant, user, kind);
                 }
                 tags::CLIENTS => {
                     let clients = parts.clients.as_mut().expect("only its own completions");
                     clients.on_completion(&mut parts.ring, now.instant, user, kind);
                 }
                 tags::PEERS => {
-                    parts.peers.on_completion(&mut parts.ring, now.instant, user, kind);
+                    parts
+                        .peers
+                        .on_completion(&mut parts.ring, now.instant, user, kind);
                 }
                 tags::LOG => {
                     let Log::Fused(driver) = &mut parts.log else {
@@ -294,10 +311,15 @@ impl RaftLoop {
                     let outcome = driver.on_job_done(job);
                     self.on_log_outcome(now, outcome);
                 }
-                Done::ElectionPersisted { seq, result: Ok(()) } => {
+                Done::ElectionPersisted {
+                    seq,
+                    result: Ok(()),
+                } => {
                     self.parts.replica.on_election_persisted(now, seq);
                 }
-                Done::ElectionPersisted { result: Err(error), .. } => {
+                Done::ElectionPersisted {
+                    result: Err(error), ..
+                } => {
                     self.failure.get_or_insert(LoopError::ElectionState(error));
                 }
                 Done::Read { id, result } => {
@@ -307,14 +329,18 @@ impl RaftLoop {
                     self.parts.replica.on_read(id, result);
                 }
                 Done::Resolved { peer, result } => {
-                    self.parts.peers.on_resolved(&mut self.parts.ring, peer, result);
+                    self.parts
+                        .peers
+                        .on_resolved(&mut self.parts.ring, peer, result);
                 }
             }
         }
     }
 
     fn take_log_reports(&mut self, now: Now) {
-        let Log::Split { reports, .. } = &self.parts.log else { return };
+        let Log::Split { reports, .. } = &self.parts.log else {
+            return;
+        };
         let reports = Arc::clone(reports);
         while let Some(report) = reports.receive() {
             self.on_log_outcome(now, report.map(Some));
@@ -340,8 +366,15 @@ impl RaftLoop {
         self.parts.peers.take_events(&mut events);
         for event in events.drain(..) {
             match event {
-                PeerEvent::Response { from, id, response, records } => {
-                    self.parts.replica.on_response(now, from, id, &response, &records);
+                PeerEvent::Response {
+                    from,
+                    id,
+                    response,
+                    records,
+                } => {
+                    self.parts
+                        .replica
+                        .on_response(now, from, id, &response, &records);
                 }
                 PeerEvent::Failed { from, id, failure } => {
                     self.parts.replica.on_request_failed(now, from, id, failure);
@@ -353,7 +386,9 @@ impl RaftLoop {
                     self.parts.peers.set_directory_complete(complete);
                 }
                 PeerEvent::Resolve { peer, endpoint } => {
-                    self.parts.background.start_task(Task::Resolve { peer, endpoint });
+                    self.parts
+                        .background
+                        .start_task(Task::Resolve { peer, endpoint });
                 }
             }
         }
@@ -379,8 +414,12 @@ impl RaftLoop {
             if self.is_held_back() {
                 return;
             }
-            let Some(clients) = self.parts.clients.as_mut() else { break };
-            let Some((origin, request)) = clients.next_request() else { break };
+            let Some(clients) = self.parts.clients.as_mut() else {
+                break;
+            };
+            let Some((origin, request)) = clients.next_request() else {
+                break;
+            };
             self.serve_client(now, Lane::Clients, origin, request);
         }
         for index in 0..self.parts.lanes.len() {
@@ -409,10 +448,16 @@ impl RaftLoop {
 
     fn fire_timers(&mut self, now: Now) {
         let parts = &mut self.parts;
-        if parts.replica.next_deadline().is_some_and(|at| at <= now.instant) {
+        if parts
+            .replica
+            .next_deadline()
+            .is_some_and(|at| at <= now.instant)
+        {
             parts.replica.on_tick(now);
         }
-        parts.client_service.on_tick(now, &mut parts.replica, &mut self.answers);
+        parts
+            .client_service
+            .on_tick(now, &mut parts.replica, &mut self.answers);
         parts.controllers.on_tick(&mut parts.ring, now.instant);
         if let Some(clients) = &mut parts.clients {
             clients.on_tick(&mut parts.ring, now.instant);
@@ -443,40 +488,75 @@ impl RaftLoop {
         let parts = &mut self.parts;
         match effect {
             Effect::Send { to, id, request } => parts.peers.send(&mut parts.ring, to, id, request),
-            Effect::Respond { token, response, records } => {
-                parts.raft_service.respond(&mut parts.controllers, token, response, records);
+            Effect::Respond {
+                token,
+                response,
+                records,
+            } => {
+                parts
+                    .raft_service
+                    .respond(&mut parts.controllers, token, response, records);
             }
             // Once the log is being sealed, or has failed, nothing that comes in is taken: it is
             // never flushed, so it is never acknowledged.
             Effect::Append(_) | Effect::Truncate { .. } if log_closed => {}
             Effect::Append(batch) => parts.log.on_command(LogCommand::Append(batch)),
-            Effect::Truncate { end_offset, generation } => {
+            Effect::Truncate {
+                end_offset,
+                generation,
+            } => {
                 tracing::warn!(%end_offset, "cutting the log: it diverged from the leader's");
-                parts.log.on_command(LogCommand::Truncate { end_offset, generation });
+                parts.log.on_command(LogCommand::Truncate {
+                    end_offset,
+                    generation,
+                });
             }
             Effect::PersistElection { seq, election } => {
-                parts.background.start_task(Task::PersistElection { seq, election });
+                parts
+                    .background
+                    .start_task(Task::PersistElection { seq, election });
             }
             Effect::Read { id, plan } => parts.background.start_task(Task::Read { id, plan }),
             Effect::ConsumerRead { id, records } => {
-                parts.client_service.on_read(now, &mut parts.replica, id, records, &mut self.answers);
+                parts.client_service.on_read(
+                    now,
+                    &mut parts.replica,
+                    id,
+                    records,
+                    &mut self.answers,
+                );
             }
             Effect::Committed(_) => {
-                parts.client_service.on_commit(now, &mut parts.replica, &mut self.answers);
+                parts
+                    .client_service
+                    .on_commit(now, &mut parts.replica, &mut self.answers);
             }
-            Effect::Became { role, epoch, leader_id, reason } => {
+            Effect::Became {
+                role,
+                epoch,
+                leader_id,
+                reason,
+            } => {
                 let leader = leader_id.map_or_else(|| "none".to_owned(), |id| id.to_string());
                 tracing::info!(?role, %epoch, leader, reason, "state changed");
                 if role != Role::Leader {
-                    parts.client_service.on_leadership_lost(&mut parts.replica, &mut self.answers);
+                    parts
+                        .client_service
+                        .on_leadership_lost(&mut parts.replica, &mut self.answers);
                 }
             }
             Effect::Conflict { what, from } => {
-                tracing::error!(what, ?from, "a message conflicts with the state of this node");
+                tracing::error!(
+                    what,
+                    ?from,
+                    "a message conflicts with the state of this node"
+                );
             }
             Effect::ShutdownComplete => {
                 if matches!(self.stage, Stage::Leaving { .. }) {
-                    self.stage = Stage::Lingering { until: now.instant.plus_ms(LINGER_MS) };
+                    self.stage = Stage::Lingering {
+                        until: now.instant.plus_ms(LINGER_MS),
+                    };
                 }
             }
         }
@@ -489,7 +569,12 @@ impl RaftLoop {
             match answer.lane {
                 Lane::Controllers => answer.give(&mut self.parts.controllers),
                 Lane::Clients => {
-                    answer.give(self.parts.clients.as_mut().expect("its request came from there"));
+                    answer.give(
+                        self.parts
+                            .clients
+                            .as_mut()
+                            .expect("its request came from there"),
+                    );
                 }
                 Lane::Loop(index) => self.lane_answers[index].push(answer),
             }
@@ -507,24 +592,28 @@ impl RaftLoop {
 
     /// Walks through the shutdown.
     fn advance_stage(&mut self, now: Now) {
-        if self.failure.is_some()
-            && !matches!(self.stage, Stage::Failed { .. } | Stage::Done)
-        {
+        if self.failure.is_some() && !matches!(self.stage, Stage::Failed { .. } | Stage::Done) {
             self.parts.client_service.refuse_appends();
             self.parts.replica.on_storage_failed(now);
-            self.stage = Stage::Failed { until: now.instant.plus_ms(FAREWELL_MS) };
+            self.stage = Stage::Failed {
+                until: now.instant.plus_ms(FAREWELL_MS),
+            };
         }
         match self.stage {
             Stage::Running if self.parts.stop.load(Ordering::Acquire) => {
                 tracing::info!("shutting down");
                 self.parts.client_service.refuse_appends();
-                self.stage = Stage::Draining { until: now.instant.plus_ms(DRAIN_MS) };
+                self.stage = Stage::Draining {
+                    until: now.instant.plus_ms(DRAIN_MS),
+                };
                 self.advance_stage(now);
             }
             Stage::Draining { until }
                 if !self.parts.client_service.has_uncommitted() || now.instant >= until =>
             {
-                self.stage = Stage::Leaving { until: now.instant.plus_ms(SUCCESSOR_MS) };
+                self.stage = Stage::Leaving {
+                    until: now.instant.plus_ms(SUCCESSOR_MS),
+                };
                 self.parts.replica.shutdown(now);
             }
             Stage::Leaving { until } if now.instant >= until => {
@@ -551,7 +640,9 @@ impl RaftLoop {
         match &mut parts.log {
             Log::Fused(driver) if self.failure.is_none() => driver.start_io(&mut parts.ring),
             Log::Fused(_) => {}
-            Log::Split { commands, pending, .. } => {
+            Log::Split {
+                commands, pending, ..
+            } => {
                 if !pending.is_empty()
                     && let Err(unsent) = commands.send(std::mem::take(pending))
                 {

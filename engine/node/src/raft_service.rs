@@ -30,7 +30,11 @@ impl RaftService {
     /// Nothing waits yet.
     #[must_use]
     pub fn new(identity: Arc<Identity>) -> Self {
-        Self { identity, waiting: HashMap::new(), next_token: 1 }
+        Self {
+            identity,
+            waiting: HashMap::new(),
+            next_token: 1,
+        }
     }
 
     /// Routes a request.
@@ -58,7 +62,10 @@ impl RaftService {
         response: Response,
         records: Vec<Bytes>,
     ) {
-        let origin = self.waiting.remove(&token).expect("every request is answered once");
+        let origin = self
+            .waiting
+            .remove(&token)
+            .expect("every request is answered once");
         let version = origin.version;
         let wire = raft_wire::response_to_wire(&self.identity, version, response, records);
         connections.respond(origin, &wire);

@@ -64,7 +64,13 @@ pub fn client_endpoints(response: &DescribeClusterResponse) -> Vec<(NodeId, Endp
     brokers
         .filter_map(|broker| {
             let port = u16::try_from(broker.port).ok()?;
-            Some((broker.broker_id, Endpoint { host: broker.host.as_str().into(), port }))
+            Some((
+                broker.broker_id,
+                Endpoint {
+                    host: broker.host.as_str().into(),
+                    port,
+                },
+            ))
         })
         .collect()
 }
@@ -93,18 +99,22 @@ pub fn request_from_wire(identity: &Identity, request: ApiRequest) -> FromWire {
     checked.map_or_else(FromWire::Refused, FromWire::Raft)
 }
 
-fn vote_request(
-    identity: &Identity,
-    request: &vote::VoteRequest,
-) -> Result<Request, ApiResponse> {
+fn vote_request(identity: &Identity, request: &vote::VoteRequest) -> Result<Request, ApiResponse> {
     let refuse = |error_code| {
-        Err(ApiResponse::Vote(vote::VoteResponse { error_code, ..Default::default() }))
+        Err(ApiResponse::Vote(vote::VoteResponse {
+            error_code,
+            ..Default::default()
+        }))
     };
     if identity.refuses_cluster(request.cluster_id.as_deref()) {
         return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
     }
-    let [topic] = &request.topics[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
-    let [partition] = &topic.partitions[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
+    let [topic] = &request.topics[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
+    let [partition] = &topic.partitions[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
     if !identity.is_log(&topic.topic_name, partition.partition_index) {
         return refuse(ErrorCode::INVALID_REQUEST);
     }
@@ -128,14 +138,21 @@ fn begin_request(
     request: &begin::BeginQuorumEpochRequest,
 ) -> Result<Request, ApiResponse> {
     let refuse = |error_code| {
-        let response = begin::BeginQuorumEpochResponse { error_code, ..Default::default() };
+        let response = begin::BeginQuorumEpochResponse {
+            error_code,
+            ..Default::default()
+        };
         Err(ApiResponse::BeginQuorumEpoch(response))
     };
     if identity.refuses_cluster(request.cluster_id.as_deref()) {
         return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
     }
-    let [topic] = &request.topics[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
-    let [partition] = &topic.partitions[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
+    let [topic] = &request.topics[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
+    let [partition] = &topic.partitions[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
     if !identity.is_log(&topic.topic_name, partition.partition_index) {
         return refuse(ErrorCode::INVALID_REQUEST);
     }
@@ -152,22 +169,35 @@ fn end_request(
     request: &end::EndQuorumEpochRequest,
 ) -> Result<Request, ApiResponse> {
     let refuse = |error_code| {
-        let response = end::EndQuorumEpochResponse { error_code, ..Default::default() };
+        let response = end::EndQuorumEpochResponse {
+            error_code,
+            ..Default::default()
+        };
         Err(ApiResponse::EndQuorumEpoch(response))
     };
     if identity.refuses_cluster(request.cluster_id.as_deref()) {
         return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
     }
-    let [topic] = &request.topics[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
-    let [partition] = &topic.partitions[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
+    let [topic] = &request.topics[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
+    let [partition] = &topic.partitions[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
     if !identity.is_log(&topic.topic_name, partition.partition_index) {
         return refuse(ErrorCode::INVALID_REQUEST);
     }
-    let candidates = partition.preferred_candidates.iter().map(|candidate| ReplicaKey {
-        id: candidate.candidate_id,
-        directory_id: candidate.candidate_directory_id,
-    });
-    let successors = partition.preferred_successors.iter().map(|id| ReplicaKey::of(*id));
+    let candidates = partition
+        .preferred_candidates
+        .iter()
+        .map(|candidate| ReplicaKey {
+            id: candidate.candidate_id,
+            directory_id: candidate.candidate_directory_id,
+        });
+    let successors = partition
+        .preferred_successors
+        .iter()
+        .map(|id| ReplicaKey::of(*id));
     Ok(Request::EndQuorumEpoch(EndQuorumEpochRequest {
         leader_id: partition.leader_id,
         epoch: partition.leader_epoch,
@@ -181,13 +211,20 @@ fn fetch_request(
     request: &fetch::FetchRequest,
 ) -> Result<Request, ApiResponse> {
     let refuse = |error_code| {
-        Err(ApiResponse::Fetch(fetch::FetchResponse { error_code, ..Default::default() }))
+        Err(ApiResponse::Fetch(fetch::FetchResponse {
+            error_code,
+            ..Default::default()
+        }))
     };
     if identity.refuses_cluster(request.cluster_id.as_deref()) {
         return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
     }
-    let [topic] = &request.topics[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
-    let [partition] = &topic.partitions[..] else { return refuse(ErrorCode::INVALID_REQUEST) };
+    let [topic] = &request.topics[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
+    let [partition] = &topic.partitions[..] else {
+        return refuse(ErrorCode::INVALID_REQUEST);
+    };
     // As in Kafka the id decides, so versions that carry only a name are refused.
     if topic.topic_id != Uuid(identity.topic_id) || partition.partition != 0 {
         return refuse(ErrorCode::INVALID_REQUEST);
@@ -197,7 +234,10 @@ fn fetch_request(
     let high_watermark =
         (partition.high_watermark != Offset(i64::MAX)).then_some(partition.high_watermark);
     Ok(Request::Fetch(FetchRequest {
-        replica: ReplicaKey { id, directory_id: partition.replica_directory_id },
+        replica: ReplicaKey {
+            id,
+            directory_id: partition.replica_directory_id,
+        },
         current_leader_epoch: partition.current_leader_epoch,
         fetch_offset: partition.fetch_offset,
         last_fetched_epoch: partition.last_fetched_epoch,
@@ -217,7 +257,10 @@ fn leader_endpoint(identity: &Identity, endpoints: &[LeaderEndpoint]) -> Option<
         .iter()
         .find(|endpoint| endpoint.name.eq_ignore_ascii_case(&identity.listener_name));
     let endpoint = named.or(endpoints.first())?;
-    Some(Endpoint { host: endpoint.host.as_str().into(), port: endpoint.port })
+    Some(Endpoint {
+        host: endpoint.host.as_str().into(),
+        port: endpoint.port,
+    })
 }
 
 /// The wire's form of a request to `peer`.
@@ -225,8 +268,11 @@ fn leader_endpoint(identity: &Identity, endpoints: &[LeaderEndpoint]) -> Option<
 pub fn request_to_wire(identity: &Identity, peer: &Peer, request: &Request) -> ApiRequest {
     let cluster_id = Some(identity.cluster_id.clone());
     let topic_name = identity.topic_name.clone();
-    let voter_directory_id =
-        identity.voters.get(peer.id).map(|voter| voter.key.directory_id).unwrap_or_default();
+    let voter_directory_id = identity
+        .voters
+        .get(peer.id)
+        .map(|voter| voter.key.directory_id)
+        .unwrap_or_default();
     match request {
         Request::Vote(request) => ApiRequest::Vote(vote::VoteRequest {
             cluster_id,
@@ -302,7 +348,10 @@ fn named_endpoint(identity: &Identity, endpoint: Option<&Endpoint>) -> Vec<Leade
 fn fetch_to_wire(identity: &Identity, request: &FetchRequest) -> fetch::FetchRequest {
     fetch::FetchRequest {
         cluster_id: Some(identity.cluster_id.clone()),
-        replica_state: fetch::ReplicaState { replica_id: request.replica.id, replica_epoch: -1 },
+        replica_state: fetch::ReplicaState {
+            replica_id: request.replica.id,
+            replica_epoch: -1,
+        },
         max_wait_ms: request.max_wait_ms,
         max_bytes: request.max_bytes,
         topics: vec![fetch::FetchTopic {
@@ -378,14 +427,22 @@ fn epoch_response(
     endpoints: &[NodeEndpoint],
 ) -> Option<EpochResponse> {
     if !error.is_none() {
-        return Some(EpochResponse { error, leader: LeaderInfo::default() });
+        return Some(EpochResponse {
+            error,
+            leader: LeaderInfo::default(),
+        });
     }
     let (error, leader_id, epoch) = partition?;
-    Some(EpochResponse { error, leader: leader_info(leader_id, epoch, endpoints) })
+    Some(EpochResponse {
+        error,
+        leader: leader_info(leader_id, epoch, endpoints),
+    })
 }
 
 fn leader_info(leader_id: NodeId, epoch: Epoch, endpoints: &[NodeEndpoint]) -> LeaderInfo {
-    let endpoint = endpoints.iter().find(|endpoint| endpoint.node_id == leader_id);
+    let endpoint = endpoints
+        .iter()
+        .find(|endpoint| endpoint.node_id == leader_id);
     LeaderInfo {
         epoch,
         leader_id: (leader_id >= 0).then_some(leader_id),
@@ -407,7 +464,10 @@ fn fetch_response(mut response: fetch::FetchResponse) -> Option<(Response, Bytes
             records_from: None,
         })));
     }
-    let partition = one(response.responses.iter_mut().flat_map(|topic| &mut topic.partitions))?;
+    let partition = one(response
+        .responses
+        .iter_mut()
+        .flat_map(|topic| &mut topic.partitions))?;
     let leader = &partition.current_leader;
     let endpoint = response
         .node_endpoints
@@ -415,7 +475,10 @@ fn fetch_response(mut response: fetch::FetchResponse) -> Option<(Response, Bytes
         .find(|endpoint| endpoint.node_id == leader.leader_id)
         .and_then(|endpoint| {
             let port = u16::try_from(endpoint.port).ok()?;
-            Some(Endpoint { host: endpoint.host.as_str().into(), port })
+            Some(Endpoint {
+                host: endpoint.host.as_str().into(),
+                port,
+            })
         });
     let diverging = &partition.diverging_epoch;
     let message = FetchResponse {
@@ -520,11 +583,17 @@ fn fetch_response_to_wire(
     response: FetchResponse,
     records: Vec<Bytes>,
 ) -> fetch::FetchResponse {
-    let diverging = response.diverging.map_or_else(Default::default, |diverging| {
-        fetch::EpochEndOffset { epoch: diverging.epoch, end_offset: diverging.offset }
-    });
+    let diverging = response
+        .diverging
+        .map_or_else(Default::default, |diverging| fetch::EpochEndOffset {
+            epoch: diverging.epoch,
+            end_offset: diverging.offset,
+        });
     let leader = &response.leader;
-    let endpoint = leader.leader_id.zip(leader.endpoint.as_ref()).filter(|_| version >= 17);
+    let endpoint = leader
+        .leader_id
+        .zip(leader.endpoint.as_ref())
+        .filter(|_| version >= 17);
     let endpoint = endpoint.map(|(node_id, endpoint)| BrokerEndpoint {
         node_id,
         host: endpoint.host.to_string(),
@@ -572,7 +641,13 @@ mod tests {
     }
 
     fn peer() -> Peer {
-        Peer { id: 2, endpoint: Endpoint { host: "h".into(), port: 1 } }
+        Peer {
+            id: 2,
+            endpoint: Endpoint {
+                host: "h".into(),
+                port: 1,
+            },
+        }
     }
 
     fn there_and_back(identity: &Identity, request: &Request) -> FromWire {
@@ -583,15 +658,24 @@ mod tests {
         Request::Vote(VoteRequest {
             voter: Some(ReplicaKey::of(2)),
             epoch: Epoch(5),
-            replica: ReplicaKey { id: 1, directory_id: DirectoryId([1; 16]) },
-            last: OffsetAndEpoch { offset: Offset(9), epoch: Epoch(4) },
+            replica: ReplicaKey {
+                id: 1,
+                directory_id: DirectoryId([1; 16]),
+            },
+            last: OffsetAndEpoch {
+                offset: Offset(9),
+                epoch: Epoch(4),
+            },
             pre_vote: true,
         })
     }
 
     fn fetch() -> Request {
         Request::Fetch(FetchRequest {
-            replica: ReplicaKey { id: 1, directory_id: DirectoryId([1; 16]) },
+            replica: ReplicaKey {
+                id: 1,
+                directory_id: DirectoryId([1; 16]),
+            },
             current_leader_epoch: Epoch(5),
             fetch_offset: Offset(9),
             last_fetched_epoch: Epoch(4),
@@ -607,10 +691,16 @@ mod tests {
             voter: Some(ReplicaKey::of(2)),
             leader_id: 1,
             epoch: Epoch(5),
-            endpoint: Some(Endpoint { host: "x".into(), port: 3 }),
+            endpoint: Some(Endpoint {
+                host: "x".into(),
+                port: 3,
+            }),
         });
         for request in [vote(), begin, fetch()] {
-            assert_eq!(there_and_back(&identity(), &request), FromWire::Raft(request));
+            assert_eq!(
+                there_and_back(&identity(), &request),
+                FromWire::Raft(request)
+            );
         }
     }
 
@@ -618,15 +708,24 @@ mod tests {
     fn another_clusters_request_is_answered_104_and_a_strict_node_wants_an_id() {
         for request in [vote(), fetch()] {
             let mut wire = request_to_wire(&identity(), &peer(), &request);
-            let other = Identity { cluster_id: "other".into(), ..identity() };
+            let other = Identity {
+                cluster_id: "other".into(),
+                ..identity()
+            };
             assert!(is_104(&request_from_wire(&other, wire.clone())));
             match &mut wire {
                 ApiRequest::Vote(request) => request.cluster_id = None,
                 ApiRequest::Fetch(request) => request.cluster_id = None,
                 _ => unreachable!(),
             }
-            assert!(matches!(request_from_wire(&other, wire.clone()), FromWire::Raft(_)));
-            let strict = Identity { cluster_id_strict: true, ..identity() };
+            assert!(matches!(
+                request_from_wire(&other, wire.clone()),
+                FromWire::Raft(_)
+            ));
+            let strict = Identity {
+                cluster_id_strict: true,
+                ..identity()
+            };
             assert!(is_104(&request_from_wire(&strict, wire)));
         }
     }
@@ -668,11 +767,17 @@ mod tests {
             leader: LeaderInfo {
                 epoch: Epoch(5),
                 leader_id: Some(2),
-                endpoint: Some(Endpoint { host: "h".into(), port: 1 }),
+                endpoint: Some(Endpoint {
+                    host: "h".into(),
+                    port: 1,
+                }),
             },
             high_watermark: Some(Offset(3)),
             log_start_offset: Offset(0),
-            diverging: Some(OffsetAndEpoch { offset: Offset(2), epoch: Epoch(1) }),
+            diverging: Some(OffsetAndEpoch {
+                offset: Offset(2),
+                epoch: Epoch(1),
+            }),
             records_from: None,
         };
         let parts = vec![Bytes::from_static(b"ab"), Bytes::from_static(b"c")];

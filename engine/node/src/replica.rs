@@ -113,7 +113,10 @@ pub enum CommittedRead {
 }
 
 enum PendingRead {
-    Replica { token: RequestToken, response: FetchResponse },
+    Replica {
+        token: RequestToken,
+        response: FetchResponse,
+    },
     Consumer,
 }
 
@@ -182,7 +185,8 @@ impl Replica {
 
     /// A peer's request came in.
     pub fn on_request(&mut self, now: Now, token: RequestToken, request: &Request) {
-        self.raft.on_request(now.instant, token, request, &mut self.outputs);
+        self.raft
+            .on_request(now.instant, token, request, &mut self.outputs);
         self.carry_out(now);
     }
 
@@ -211,7 +215,8 @@ impl Replica {
             self.fetched.push((meta, records.slice(range)));
         }
         let metas = &self.metas;
-        self.raft.on_response(now.instant, from, id, response, metas, &mut self.outputs);
+        self.raft
+            .on_response(now.instant, from, id, response, metas, &mut self.outputs);
         self.carry_out(now);
         self.fetched.clear();
     }
@@ -224,7 +229,8 @@ impl Replica {
         id: RequestId,
         failure: RequestFailure,
     ) {
-        self.raft.on_request_failed(now.instant, from, id, failure, &mut self.outputs);
+        self.raft
+            .on_request_failed(now.instant, from, id, failure, &mut self.outputs);
         self.carry_out(now);
     }
 
@@ -232,7 +238,10 @@ impl Replica {
     pub fn on_log_event(&mut self, now: Now, event: &LogEvent) {
         let (generation, end_offset) = match event {
             LogEvent::Flushed(flushed) => (flushed.generation, flushed.end_offset),
-            LogEvent::Truncated { generation, end_offset } => (*generation, *end_offset),
+            LogEvent::Truncated {
+                generation,
+                end_offset,
+            } => (*generation, *end_offset),
             LogEvent::Closed => return,
         };
         // The index mirrors the writer's files, event by event. The core and the tail are ahead of
@@ -242,20 +251,24 @@ impl Replica {
             return;
         }
         self.tail.on_flushed(end_offset);
-        self.raft.on_flushed(now.instant, generation, end_offset, &mut self.outputs);
+        self.raft
+            .on_flushed(now.instant, generation, end_offset, &mut self.outputs);
         self.carry_out(now);
     }
 
     /// The quorum-state file holds election `seq` now.
     pub fn on_election_persisted(&mut self, now: Now, seq: ElectionSeq) {
-        self.raft.on_election_persisted(now.instant, seq, &mut self.outputs);
+        self.raft
+            .on_election_persisted(now.instant, seq, &mut self.outputs);
         self.carry_out(now);
     }
 
     /// A read of the disk ended. A failed one is answered like a log that changed: the asker asks
     /// again.
     pub fn on_read(&mut self, id: ReadId, result: Result<Bytes, ReadError>) {
-        let Some((generation, read)) = self.reads.remove(&id) else { return };
+        let Some((generation, read)) = self.reads.remove(&id) else {
+            return;
+        };
         let records = result.ok().filter(|_| generation == self.raft.generation());
         match read {
             PendingRead::Consumer => self.effects.push(Effect::ConsumerRead { id, records }),
@@ -282,7 +295,11 @@ impl Replica {
             None => response.error = ErrorCode::UNKNOWN_SERVER_ERROR,
         }
         let response = Response::Fetch(response);
-        self.effects.push(Effect::Respond { token, response, records: parts });
+        self.effects.push(Effect::Respond {
+            token,
+            response,
+            records: parts,
+        });
     }
 
     /// Fires the timers that are due.
@@ -319,8 +336,10 @@ impl Replica {
         batch: &[u8],
         record_count: u32,
     ) -> Result<Appended, LeaderInfo> {
-        let appended =
-            self.raft.append(now.instant, record_count).map_err(|refused| refused.leader)?;
+        let appended = self
+            .raft
+            .append(now.instant, record_count)
+            .map_err(|refused| refused.leader)?;
         let bytes = self.tail.stamp(batch, appended.base_offset, appended.epoch);
         self.append(StampedBatch {
             bytes,
@@ -349,9 +368,7 @@ impl Replica {
             Some(parts) if parts.is_empty() => CommittedRead::AtEnd,
             Some(parts) => CommittedRead::Records(parts),
             None => match self.index.plan(from, bytes_max, high_watermark) {
-                Some(plan) => {
-                    CommittedRead::Pending(self.start_read(plan, PendingRead::Consumer))
-                }
+                Some(plan) => CommittedRead::Pending(self.start_read(plan, PendingRead::Consumer)),
                 None => CommittedRead::AtEnd,
             },
         }
@@ -383,16 +400,32 @@ impl Replica {
         match output {
             Output::Send { to, id, request } => self.effects.push(Effect::Send { to, id, request }),
             Output::Respond { token, response } => {
-                self.effects.push(Effect::Respond { token, response, records: Vec::new() });
+                self.effects.push(Effect::Respond {
+                    token,
+                    response,
+                    records: Vec::new(),
+                });
             }
-            Output::RespondFetch { token, response, max_bytes } => {
+            Output::RespondFetch {
+                token,
+                response,
+                max_bytes,
+            } => {
                 self.respond_fetch(token, response, max_bytes);
             }
-            Output::AppendLeaderChange { base_offset, epoch, voters, granting } => {
+            Output::AppendLeaderChange {
+                base_offset,
+                epoch,
+                voters,
+                granting,
+            } => {
                 self.append_leader_change(now, base_offset, epoch, voters, granting);
             }
             Output::AppendFetched { count } => {
-                assert!(count <= self.fetched.len(), "the core appends only what it was given");
+                assert!(
+                    count <= self.fetched.len(),
+                    "the core appends only what it was given"
+                );
                 let fetched = std::mem::take(&mut self.fetched);
                 for (meta, bytes) in fetched.iter().take(count) {
                     self.append(StampedBatch {
@@ -404,9 +437,15 @@ impl Replica {
                 }
                 self.fetched = fetched;
             }
-            Output::Truncate { end_offset, generation } => {
+            Output::Truncate {
+                end_offset,
+                generation,
+            } => {
                 self.tail.truncate(end_offset);
-                self.effects.push(Effect::Truncate { end_offset, generation });
+                self.effects.push(Effect::Truncate {
+                    end_offset,
+                    generation,
+                });
             }
             Output::PersistElection { seq, election } => {
                 self.effects.push(Effect::PersistElection { seq, election });
@@ -414,8 +453,18 @@ impl Replica {
             Output::Commit { high_watermark } => {
                 self.effects.push(Effect::Committed(high_watermark));
             }
-            Output::Become { role, epoch, leader_id, reason } => {
-                self.effects.push(Effect::Became { role, epoch, leader_id, reason });
+            Output::Become {
+                role,
+                epoch,
+                leader_id,
+                reason,
+            } => {
+                self.effects.push(Effect::Became {
+                    role,
+                    epoch,
+                    leader_id,
+                    reason,
+                });
             }
             Output::Conflict { what, from } => self.effects.push(Effect::Conflict { what, from }),
             Output::ShutdownComplete => self.effects.push(Effect::ShutdownComplete),
@@ -438,7 +487,11 @@ impl Replica {
                 }
             }
         }
-        self.effects.push(Effect::Respond { token, response: Response::Fetch(response), records });
+        self.effects.push(Effect::Respond {
+            token,
+            response: Response::Fetch(response),
+            records,
+        });
     }
 
     fn append_leader_change(

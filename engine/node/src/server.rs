@@ -19,9 +19,7 @@ use crate::raft_service::RaftService;
 use crate::raft_wire::Identity;
 use crate::replica::Replica;
 use quorate_net::{Limits, ListenerKind};
-use quorate_raft::{
-    DirectoryId, ElectionState, LogState, NodeId, Outputs, Peer, Raft, ReplicaKey,
-};
+use quorate_raft::{DirectoryId, ElectionState, LogState, NodeId, Outputs, Peer, Raft, ReplicaKey};
 use quorate_ring::{Ring, RingConfig, RingError, Waker};
 use quorate_storage::{
     DataDirError, DirLock, FileDisk, LockError, LogConfig, OpenedLog, RecoveryError,
@@ -118,7 +116,13 @@ pub fn run(config: ServerConfig) -> Result<(), ServerError> {
         file_system = %data_dir.fs_kind,
         "starting"
     );
-    let node = Node { config, meta, _lock: lock, controller_listeners, client_listeners };
+    let node = Node {
+        config,
+        meta,
+        _lock: lock,
+        controller_listeners,
+        client_listeners,
+    };
     node.run()
 }
 
@@ -155,8 +159,13 @@ impl Node {
         let raft_thread = thread::Builder::new()
             .name("raft".into())
             .spawn(move || self.run_raft_loop(opened, stop, &waker))
-            .map_err(|source| ServerError::Os { what: "start the raft thread", source })?;
-        raft_thread.join().map_err(|_| ServerError::Panicked("raft"))?
+            .map_err(|source| ServerError::Os {
+                what: "start the raft thread",
+                source,
+            })?;
+        raft_thread
+            .join()
+            .map_err(|_| ServerError::Panicked("raft"))?
     }
 
     fn open(&self) -> Result<Opened, ServerError> {
@@ -188,13 +197,23 @@ impl Node {
         placement.pin(0);
         let clock = Clock::new();
         let now = clock.read();
-        let ring = Ring::new(&RingConfig { entries: RING_ENTRIES })?;
+        let ring = Ring::new(&RingConfig {
+            entries: RING_ENTRIES,
+        })?;
         let _ = waker.set(ring.waker());
-        let voters: Vec<NodeId> =
-            self.config.voters.voters().iter().map(|voter| voter.key.id).collect();
+        let voters: Vec<NodeId> = self
+            .config
+            .voters
+            .voters()
+            .iter()
+            .map(|voter| voter.key.id)
+            .collect();
         let background =
             Background::start(self.config.topic_dir(), voters, ring.waker()).map_err(|source| {
-                ServerError::Os { what: "start the background thread", source }
+                ServerError::Os {
+                    what: "start the background thread",
+                    source,
+                }
             })?;
 
         let mut outputs = Outputs::new();
@@ -204,27 +223,43 @@ impl Node {
             epochs: opened.log.epochs,
         };
         let config = self.raft_config(now.instant.0 ^ now.wall_ms.unsigned_abs());
-        let raft = Raft::new(config, opened.election, log_state, now.instant, &mut outputs);
-        let replica =
-            Replica::new(raft, outputs, opened.log.index, self.config.tail_bytes, now);
+        let raft = Raft::new(
+            config,
+            opened.election,
+            log_state,
+            now.instant,
+            &mut outputs,
+        );
+        let replica = Replica::new(raft, outputs, opened.log.index, self.config.tail_bytes, now);
 
         let identity = Arc::new(self.identity());
         let directory = Directory::new(
             self.config.node_id,
-            self.config.client_listeners.first().map(|listener| listener.advertised.clone()),
+            self.config
+                .client_listeners
+                .first()
+                .map(|listener| listener.advertised.clone()),
         );
         let log = placement.start_log(opened.log.writer, &ring, &background)?;
         let client_stop = Arc::new(AtomicBool::new(false));
         let lanes = self.start_client_loops(&placement, clock, &ring, &client_stop)?;
         let clients = lanes.is_empty().then(|| {
             let listeners = self.client_listeners.clone();
-            ConnectionSet::new(ListenerKind::Client, tags::CLIENTS, listeners, self.limits())
+            ConnectionSet::new(
+                ListenerKind::Client,
+                tags::CLIENTS,
+                listeners,
+                self.limits(),
+            )
         });
         let controllers = ConnectionSet::new(
             ListenerKind::Controller,
             tags::CONTROLLERS,
             self.controller_listeners.clone(),
-            SetLimits { connections_max: CONTROLLER_CONNECTIONS_MAX, ..self.limits() },
+            SetLimits {
+                connections_max: CONTROLLER_CONNECTIONS_MAX,
+                ..self.limits()
+            },
         );
         let parts = Parts {
             ring,
@@ -276,7 +311,10 @@ impl Node {
     fn raft_config(&self, seed: u64) -> quorate_raft::Config {
         let config = &self.config;
         let own = &config.raft_listener().advertised;
-        let bootstrap = config.bootstrap_servers.iter().filter(|server| *server != own);
+        let bootstrap = config
+            .bootstrap_servers
+            .iter()
+            .filter(|server| *server != own);
         quorate_raft::Config {
             local: ReplicaKey {
                 id: config.node_id,
@@ -322,15 +360,24 @@ impl Node {
             let placement = placement.clone();
             spawn("client", move || {
                 placement.pin(2 + index);
-                let Some(ring) = make_ring(RING_ENTRIES, &made) else { return };
-                let Ok(answers) = answers_in.recv() else { return };
-                let lane = ClientLane { requests: to_raft, answers };
+                let Some(ring) = make_ring(RING_ENTRIES, &made) else {
+                    return;
+                };
+                let Ok(answers) = answers_in.recv() else {
+                    return;
+                };
+                let lane = ClientLane {
+                    requests: to_raft,
+                    answers,
+                };
                 let looped = ClientLoop::new(ring, clock, listeners, limits, lane, stop, wait);
                 if let Err(error) = looped.run() {
                     tracing::error!(%error, "a client loop's ring failed");
                 }
             })?;
-            let waker = waker.recv().map_err(|_| ServerError::Panicked("client"))??;
+            let waker = waker
+                .recv()
+                .map_err(|_| ServerError::Panicked("client"))??;
             let answers = Mailbox::new(LANE_MAX, waker);
             let _ = answers_out.send(Arc::clone(&answers));
             lanes.push(ClientLane { requests, answers });
@@ -362,7 +409,11 @@ impl Placement {
             crate::config::Wait::Auto if split && cores >= 4 => WaitKind::Adaptive { spin: SPIN },
             crate::config::Wait::Auto => WaitKind::Block,
         };
-        Self { split, wait, cpus: config.pin_cpus.clone() }
+        Self {
+            split,
+            wait,
+            cpus: config.pin_cpus.clone(),
+        }
     }
 
     /// Pins the calling thread to the `index`-th of the configured CPUs: raft loop, log writer,
@@ -383,8 +434,16 @@ impl Placement {
     ) -> Result<Log, ServerError> {
         if !self.split {
             let tag = u64::from(tags::LOG) << 56;
-            let ops = DiskOps { data: tag | 1, mark: tag | 2, flush: tag | 3 };
-            return Ok(Log::Fused(Box::new(LogDriver::new(writer, ops, background.clone()))));
+            let ops = DiskOps {
+                data: tag | 1,
+                mark: tag | 2,
+                flush: tag | 3,
+            };
+            return Ok(Log::Fused(Box::new(LogDriver::new(
+                writer,
+                ops,
+                background.clone(),
+            ))));
         }
         let reports = Mailbox::new(REPORTS_MAX, ring.waker());
         let (made, waker) = sync_channel(1);
@@ -394,15 +453,23 @@ impl Placement {
         let placement = self.clone();
         spawn("log", move || {
             placement.pin(1);
-            let Some(ring) = make_ring(LogLoop::RING_ENTRIES, &made) else { return };
-            let Ok(commands) = commands_in.recv() else { return };
+            let Some(ring) = make_ring(LogLoop::RING_ENTRIES, &made) else {
+                return;
+            };
+            let Ok(commands) = commands_in.recv() else {
+                return;
+            };
             let background = background.for_loop(ring.waker());
             LogLoop::new(ring, writer, background, commands, to_raft, wait).run();
         })?;
         let waker = waker.recv().map_err(|_| ServerError::Panicked("log"))??;
         let commands = Mailbox::new(COMMANDS_MAX, waker);
         let _ = commands_out.send(Arc::clone(&commands));
-        Ok(Log::Split { commands, pending: Vec::new(), reports })
+        Ok(Log::Split {
+            commands,
+            pending: Vec::new(),
+            reports,
+        })
     }
 }
 
@@ -411,7 +478,10 @@ fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), 
         .name(name.into())
         .spawn(run)
         .map(|_| ())
-        .map_err(|source| ServerError::Os { what: "start a thread", source })
+        .map_err(|source| ServerError::Os {
+            what: "start a thread",
+            source,
+        })
 }
 
 /// Makes a ring on the calling thread and tells the one that waits for it how to wake it.
@@ -429,12 +499,11 @@ fn make_ring(entries: u32, made: &SyncSender<Result<Waker, RingError>>) -> Optio
 }
 
 /// Sets `stop` and wakes the raft loop on SIGTERM or SIGINT; a second signal ends the process.
-fn stop_on_signals(
-    stop: Arc<AtomicBool>,
-    waker: Arc<OnceLock<Waker>>,
-) -> Result<(), ServerError> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])
-        .map_err(|source| ServerError::Os { what: "handle signals", source })?;
+fn stop_on_signals(stop: Arc<AtomicBool>, waker: Arc<OnceLock<Waker>>) -> Result<(), ServerError> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(|source| ServerError::Os {
+        what: "handle signals",
+        source,
+    })?;
     spawn("signals", move || {
         for _ in signals.forever() {
             if stop.swap(true, Ordering::AcqRel) {
@@ -462,7 +531,11 @@ fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> 
 }
 
 fn listen(listener: &Listener) -> io::Result<TcpListener> {
-    let host: &str = if listener.bind.host.is_empty() { "::" } else { &listener.bind.host };
+    let host: &str = if listener.bind.host.is_empty() {
+        "::"
+    } else {
+        &listener.bind.host
+    };
     let addresses: Vec<SocketAddr> = match (host, listener.bind.port).to_socket_addrs() {
         Ok(addresses) => addresses.collect(),
         Err(error) => return Err(error),

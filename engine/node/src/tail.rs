@@ -55,7 +55,10 @@ impl Tail {
     /// # Panics
     /// If it does not start at the end: the core assigned the offsets.
     pub fn push(&mut self, batch: StampedBatch) {
-        assert_eq!(batch.base_offset, self.end, "a batch must start at the log end");
+        assert_eq!(
+            batch.base_offset, self.end,
+            "a batch must start at the log end"
+        );
         self.end = batch.end_offset;
         self.bytes += batch.bytes.len();
         self.unflushed_bytes += batch.bytes.len();
@@ -64,11 +67,17 @@ impl Tail {
 
     /// Everything below `flushed` is on disk: it may be dropped when memory is needed.
     pub fn on_flushed(&mut self, flushed: Offset) {
-        assert!(flushed <= self.end, "flushed {flushed} beyond the end {}", self.end);
+        assert!(
+            flushed <= self.end,
+            "flushed {flushed} beyond the end {}",
+            self.end
+        );
         if flushed <= self.flushed {
             return;
         }
-        let first = self.batches.partition_point(|batch| batch.end_offset <= self.flushed);
+        let first = self
+            .batches
+            .partition_point(|batch| batch.end_offset <= self.flushed);
         for batch in self.batches.range(first..) {
             if batch.end_offset > flushed {
                 break;
@@ -121,7 +130,9 @@ impl Tail {
     /// least one; `None` if `from` is no longer (or not yet) in memory.
     #[must_use]
     pub fn read(&self, from: Offset, bytes_max: usize, below: Offset) -> Option<Vec<Bytes>> {
-        let first = self.batches.partition_point(|batch| batch.end_offset <= from);
+        let first = self
+            .batches
+            .partition_point(|batch| batch.end_offset <= from);
         if self.batches.get(first)?.base_offset > from {
             return None;
         }
@@ -167,7 +178,11 @@ mod tests {
         assert!(tail.read(Offset(0), 1000, Offset(6)).is_some());
         tail.on_flushed(Offset(3));
         assert_eq!(tail.unflushed_bytes(), 100);
-        assert_eq!(tail.read(Offset(0), 1000, Offset(6)), None, "the oldest flushed one went");
+        assert_eq!(
+            tail.read(Offset(0), 1000, Offset(6)),
+            None,
+            "the oldest flushed one went"
+        );
         assert_eq!(tail.read(Offset(2), 1000, Offset(6)).unwrap().len(), 2);
     }
 

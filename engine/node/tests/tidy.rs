@@ -11,22 +11,43 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, &str, &[&str])] = &[
     ("engine/raft", "quorate-raft", &[]),
     ("engine/ring", "quorate-ring", &[]),
-    ("storage", "quorate-storage", &["quorate-raft", "quorate-ring"]),
+    (
+        "storage",
+        "quorate-storage",
+        &["quorate-raft", "quorate-ring"],
+    ),
     ("net", "quorate-net", &["quorate-raft", "quorate-ring"]),
     (
         "engine/node",
         "quorate",
-        &["quorate-raft", "quorate-ring", "quorate-storage", "quorate-net"],
+        &[
+            "quorate-raft",
+            "quorate-ring",
+            "quorate-storage",
+            "quorate-net",
+        ],
     ),
     (
         "engine/sim",
         "quorate-sim",
-        &["quorate-raft", "quorate-ring", "quorate-storage", "quorate-net", "quorate"],
+        &[
+            "quorate-raft",
+            "quorate-ring",
+            "quorate-storage",
+            "quorate-net",
+            "quorate",
+        ],
     ),
     (
         "bench",
         "quorate-bench",
-        &["quorate-raft", "quorate-ring", "quorate-storage", "quorate-net", "quorate"],
+        &[
+            "quorate-raft",
+            "quorate-ring",
+            "quorate-storage",
+            "quorate-net",
+            "quorate",
+        ],
     ),
 ];
 
@@ -69,7 +90,10 @@ fn files(extension: &str) -> BTreeMap<PathBuf, String> {
 /// The names under `[section]` of a manifest.
 fn names(manifest: &str, section: &str) -> Vec<String> {
     let header = format!("[{section}]");
-    let lines = manifest.lines().skip_while(|line| line.trim() != header).skip(1);
+    let lines = manifest
+        .lines()
+        .skip_while(|line| line.trim() != header)
+        .skip(1);
     lines
         .take_while(|line| !line.starts_with('['))
         .filter(|line| !line.starts_with('#'))
@@ -83,7 +107,10 @@ fn names(manifest: &str, section: &str) -> Vec<String> {
 fn dependencies_point_one_way() {
     for (dir, name, allowed) in ARROWS {
         let manifest = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
-        assert!(manifest.contains(&format!("name = \"{name}\"")), "{dir} is not {name}");
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "{dir} is not {name}"
+        );
         for dependency in names(&manifest, "dependencies") {
             let ours = ARROWS.iter().any(|(_, name, _)| *name == dependency);
             assert!(
@@ -121,8 +148,13 @@ fn lines_are_short_and_nothing_is_left_unfinished() {
 fn unsafe_code_lives_in_the_ring_alone() {
     for (dir, ..) in ARROWS.iter().filter(|(dir, ..)| *dir != "engine/ring") {
         for name in ["src/lib.rs", "src/main.rs"] {
-            let Ok(text) = fs::read_to_string(root().join(dir).join(name)) else { continue };
-            assert!(text.contains("#![forbid(unsafe_code)]"), "{dir}/{name} allows unsafe code");
+            let Ok(text) = fs::read_to_string(root().join(dir).join(name)) else {
+                continue;
+            };
+            assert!(
+                text.contains("#![forbid(unsafe_code)]"),
+                "{dir}/{name} allows unsafe code"
+            );
         }
     }
 }
@@ -143,6 +175,10 @@ fn every_page_has_one_title() {
 #[test]
 fn every_source_file_says_what_it_is_for() {
     for (path, text) in files("rs") {
-        assert!(text.starts_with("//!"), "{} does not begin with //!", path.display());
+        assert!(
+            text.starts_with("//!"),
+            "{} does not begin with //!",
+            path.display()
+        );
     }
 }

@@ -9,6 +9,7 @@ use quorate_raft::Offset;
 use quorate_storage::format::{BATCH_BYTES_MAX, BatchError};
 use quorate_storage::{DataDirError, DumpError, VerifyFault};
 use std::io;
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// Why a command failed.
@@ -59,6 +60,15 @@ pub enum CliError {
         offset: Offset,
         /// Why.
         source: BatchError,
+    },
+    /// A directory that is not a log's.
+    #[error(
+        "{} holds no segments (*.log); a node's log is in <topic>-0 of its data directory",
+        dir.display()
+    )]
+    NoLog {
+        /// The directory.
+        dir: PathBuf,
     },
     /// A log file that cannot be listed to its end.
     #[error(transparent)]

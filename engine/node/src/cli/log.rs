@@ -4,9 +4,14 @@ use super::CliError;
 use super::args::{DumpArgs, VerifyArgs};
 use super::output::Output;
 use quorate_storage::{BatchDump, RecordDump, VerifyReport, dump as dump_log, verify_dir};
+use std::fs;
+use std::path::Path;
 
 /// Prints the batches that a path holds, up to the first fault.
 pub(super) fn dump(args: &DumpArgs) -> Result<(), CliError> {
+    if args.path.is_dir() {
+        must_hold_a_log(&args.path)?;
+    }
     let mut out = Output::new();
     for batch in dump_log(&args.path, args.records)? {
         match batch {
@@ -28,13 +33,28 @@ pub(super) fn dump(args: &DumpArgs) -> Result<(), CliError> {
 
 /// Checks a log and says what it holds.
 pub(super) fn verify(args: &VerifyArgs) -> Result<(), CliError> {
-    let mut progress = |segment: &std::path::Path, bytes: u64| {
+    must_hold_a_log(&args.dir)?;
+    let mut progress = |segment: &Path, bytes: u64| {
         tracing::info!(segment = %segment.display(), bytes, "checked");
     };
     let report = verify_dir(&args.dir, &mut progress).map_err(Box::new)?;
     let mut out = Output::new();
     out.line(format_args!("{}: {}", args.dir.display(), summary(&report)))?;
     Ok(out.flush()?)
+}
+
+/// A directory without segments has no fault, and is not what was meant. One that cannot be read is
+/// left to those who read it next.
+fn must_hold_a_log(dir: &Path) -> Result<(), CliError> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Ok(());
+    };
+    let mut names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    if names.any(|name| name.to_string_lossy().ends_with(".log")) {
+        return Ok(());
+    }
+    let dir = dir.to_owned();
+    Err(CliError::NoLog { dir })
 }
 
 /// A batch in a line; each of its records, if they were asked for, in one below.
@@ -91,8 +111,6 @@ mod tests {
     use super::*;
     use quorate_raft::{Epoch, Offset};
     use quorate_storage::format::{BatchBuilder, LeaderChange, NewRecord, leader_change_batch};
-    use std::fs;
-
     /// The lines of a segment with these batches.
     fn dumped(batches: &[Vec<u8>], with_records: bool) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
@@ -115,6 +133,17 @@ mod tests {
         let start = "00000000000000000040.log 0: offsets 40 to 41, epoch 3, 2 records, ";
         assert!(lines[0].starts_with(start), "{}", lines[0]);
         assert_eq!(lines[1..], ["  40: hello", "  41: k = (no value)"]);
+    }
+
+    #[test]
+    fn a_directory_without_segments_is_not_a_sound_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("__cluster_metadata-0");
+        fs::create_dir(&log).unwrap();
+        fs::write(log.join("00000000000000000000.log"), "").unwrap();
+        must_hold_a_log(&log).unwrap();
+        let fault = must_hold_a_log(dir.path()).unwrap_err();
+        assert!(matches!(fault, CliError::NoLog { .. }), "{fault}");
     }
 
     #[test]

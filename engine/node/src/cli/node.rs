@@ -9,9 +9,11 @@ use crate::format::{self, FormatError, FormatRequest, Formatted, Meta};
 use crate::meta_properties;
 use crate::server;
 use quorate_storage::check_data_dir;
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use std::fs;
-use std::io;
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Formats the data directory that the configuration names and says what it has become.
@@ -89,14 +91,30 @@ pub(super) fn dev(args: DevArgs, log_level: Option<&'static str>) -> Result<(), 
     }
 }
 
-/// Lets the kernel send SIGTERM to this process when `parent` ends, so that voters do not outlive
-/// their supervisor.
+/// Stops this process gracefully when `parent` ends, so that voters do not outlive their supervisor.
+///
+/// Not by PR_SET_PDEATHSIG: that comes once for each thread of a parent that is killed, and a second
+/// SIGTERM cuts a graceful stop short.
 fn die_with(parent: i32) -> Result<(), CliError> {
-    set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from)?;
-    // It may have ended before the kernel knew.
-    if getppid() != Pid::from_raw(parent) {
-        return Err(CliError::ParentGone { parent });
+    let gone = CliError::ParentGone { parent };
+    let Some(pid) = Pid::from_raw(parent) else {
+        return Err(gone);
+    };
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return Err(gone);
+    };
+    // It may have ended before, and its id may be somebody else's by now.
+    if getppid() != Some(pid) {
+        return Err(gone);
     }
+    let watch = move || {
+        let mut ends = [PollFd::new(&handle, PollFlags::IN)];
+        while poll(&mut ends, None) == Err(Errno::INTR) {}
+        // To this process: there is nobody who could refuse it.
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    let thread = thread::Builder::new().name("parent-watch".into());
+    thread.spawn(watch)?;
     Ok(())
 }
 
