@@ -189,13 +189,17 @@ impl Inode {
     }
 
     pub(super) fn flush(&mut self) {
-        let durable = &mut self.durable;
-        self.pending.retain(|change| {
-            if !change.is_doomed {
-                change.kind.apply(durable);
+        let mut doomed: Vec<Change> = Vec::new();
+        for change in std::mem::take(&mut self.pending) {
+            if change.is_doomed {
+                doomed.push(change);
+                continue;
             }
-            change.is_doomed
-        });
+            change.kind.apply(&mut self.durable);
+            let older = doomed.into_iter();
+            doomed = older.flat_map(|old| old.outside(&change.kind)).collect();
+        }
+        self.pending = doomed;
     }
 
     pub(super) fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
@@ -225,6 +229,32 @@ impl Inode {
             }
         }
         self.live = self.durable.clone();
+    }
+}
+
+impl Change {
+    /// The parts of a write that can still land once `newer` is durable: those that it did neither
+    /// write over nor cut off.
+    fn outside(self, newer: &ChangeKind) -> Vec<Self> {
+        let ChangeKind::Write { at, data } = &self.kind else {
+            return vec![self];
+        };
+        let (start, end) = (*at, at + data.len());
+        let (from, to) = match newer {
+            ChangeKind::Write { at, data } => (*at, at + data.len()),
+            ChangeKind::SetLen(len) => (*len, usize::MAX),
+        };
+        let parts = [(start, end.min(from)), (start.max(to), end)];
+        let kept = parts.into_iter().filter(|(from, to)| from < to);
+        kept.map(|(from, to)| Self {
+            kind: ChangeKind::Write {
+                at: from,
+                data: data[from - start..to - start].to_vec(),
+            },
+            is_done: self.is_done,
+            is_doomed: self.is_doomed,
+        })
+        .collect()
     }
 }
 
