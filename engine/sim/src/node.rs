@@ -18,7 +18,7 @@ use quorate_raft::{
 use quorate_storage::sim_disk::SimDisk;
 use quorate_storage::{
     Disk, GroupIo, Job, JobDone, LogConfig, LogWriter, OpenedLog, ReadError, ReadPlan,
-    RecoveryError, SegmentIndex, open_log, read_quorum_state,
+    RecoveryError, SegmentIndex, StorageError, open_log, read_quorum_state,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -132,14 +132,28 @@ pub(crate) enum Input {
 
 /// Why a node did not start.
 pub(crate) enum StartError {
-    /// Its disk stopped working while it recovered.
+    /// Power failed while it recovered.
     Crashed,
+    /// Its disk failed an operation while it recovered.
+    DiskFailed(StorageError),
     Violation(Violation),
 }
 
 impl From<Violation> for StartError {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
+    }
+}
+
+impl StartError {
+    /// What it means where nothing goes wrong.
+    pub(crate) fn into_violation(self, node: NodeId) -> Violation {
+        let reason = match self {
+            Self::Violation(violation) => return violation,
+            Self::Crashed => "a healthy disk crashed".to_owned(),
+            Self::DiskFailed(error) => error.to_string(),
+        };
+        Violation::RecoveryRefused { node, reason }
     }
 }
 
@@ -215,7 +229,9 @@ impl Node {
         let config = log_config(scenario);
         let log = open_log(self.disk.clone(), config, election.epoch);
         let log = log.map_err(|error| match error {
-            RecoveryError::Storage(_) if self.disk.is_crashed() => StartError::Crashed,
+            RecoveryError::Storage(error) if !self.disk.is_crashed() => {
+                StartError::DiskFailed(error)
+            }
             error => self.refused(&error),
         })?;
         Ok((log, election))

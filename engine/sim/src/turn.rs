@@ -56,6 +56,8 @@ impl World {
         while let Some(input) = running.inbox.pop_front() {
             self.take_input(node, running, input)?;
             running.replica.raft().check_invariants();
+            // At once, so that the checkers know of a commit before the next input reads it.
+            self.carry_out(node, running)?;
         }
         if running.replica.next_deadline().is_some_and(|at| at <= now.instant) {
             running.replica.on_tick(now);

@@ -245,7 +245,12 @@ impl World {
                 self.start_later(node, 10 * MS, 500 * MS);
                 Ok(())
             }
-            Err(StartError::Violation(violation)) => Err(violation),
+            Err(StartError::DiskFailed(error)) if self.phase == Phase::Faults => {
+                self.trace.say(self.now, node, format_args!("does not start: {error}"));
+                self.start_later(node, 10 * MS, 500 * MS);
+                Ok(())
+            }
+            Err(error) => Err(error.into_violation(id)),
         }
     }
 
@@ -343,8 +348,7 @@ impl World {
                     self.checkers.acknowledged.on_final(id, &found.log)?;
                     self.checkers.logs[node].on_recovered(found.log)?;
                 }
-                Err(StartError::Violation(violation)) => return Err(violation),
-                Err(StartError::Crashed) => panic!("a healed disk crashed"),
+                Err(error) => return Err(error.into_violation(id_of(node))),
             }
         }
         self.stats.events = self.queue.made();
