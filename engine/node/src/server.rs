@@ -43,6 +43,11 @@ const SPIN: Duration = Duration::from_micros(30);
 /// Operations of a loop that may be in flight at once.
 const RING_ENTRIES: u32 = 4096;
 
+/// How often a busy port is tried again, and how long after: for half a second together, so that a
+/// node can be started the moment another one was killed, and a port that is really taken is told.
+const BUSY_PORT_TRIES: u32 = 50;
+const BUSY_PORT_PAUSE: Duration = Duration::from_millis(10);
+
 /// Requests of one connection that may be answered out of order inside; more wait in the socket.
 const REQUESTS_IN_FLIGHT_MAX: usize = 1024;
 /// Answers of one connection that its client has not read; above, it is not read from.
@@ -520,7 +525,7 @@ fn stop_on_signals(stop: Arc<AtomicBool>, waker: Arc<OnceLock<Waker>>) -> Result
 fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> {
     let mut sockets = Vec::new();
     for listener in listeners {
-        let bound = listen(listener).map_err(|source| ServerError::Listen {
+        let bound = listen_patiently(listener).map_err(|source| ServerError::Listen {
             name: listener.name.clone(),
             address: listener.bind.to_string(),
             source,
@@ -528,6 +533,22 @@ fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> 
         sockets.push(Arc::new(OwnedFd::from(bound)));
     }
     Ok(sockets)
+}
+
+/// Like [`listen`], but waits a moment for a busy port: the kernel takes the ring of a killed process
+/// down in the background, and with it the listeners that were waiting for connections there. That
+/// was measured to last up to 12 ms after the process itself was gone.
+#[allow(clippy::disallowed_methods)] // the node does not run yet
+fn listen_patiently(listener: &Listener) -> io::Result<TcpListener> {
+    for _ in 0..BUSY_PORT_TRIES {
+        match listen(listener) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                thread::sleep(BUSY_PORT_PAUSE);
+            }
+            decided => return decided,
+        }
+    }
+    listen(listener)
 }
 
 fn listen(listener: &Listener) -> io::Result<TcpListener> {

@@ -110,14 +110,17 @@ impl Running {
         self.pid
     }
 
-    /// Whether it still runs. A zombie does not: it has closed everything.
+    /// Whether it still runs. A zombie without other threads does not: it has closed everything.
     pub fn is_running(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         // The state follows the command, which is in parentheses and may contain any of them.
-        let state = stat
-            .rsplit_once(") ")
-            .and_then(|(_, rest)| rest.chars().next());
-        state.is_some_and(|state| state != 'Z' && state != 'X')
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count);
+        match state {
+            None | Some('X') => false,
+            Some('Z') => threads > 1,
+            Some(_) => true,
+        }
     }
 
     /// Whether it runs the program under test, and not something that got the same id later.
