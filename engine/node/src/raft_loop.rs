@@ -15,9 +15,10 @@ use crate::peers::{PeerEvent, Peers};
 use crate::raft_service::{RaftService, Routed};
 use crate::replica::{Effect, Replica};
 use quorate_net::ApiRequest;
-use quorate_raft::{Instant, Role};
+use quorate_raft::{ErrorCode, Instant, NodeId, Response, Role, VoterSet};
 use quorate_ring::{Completion, Ring, Wait};
 use quorate_storage::{LogEvent, StorageError};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +60,17 @@ pub enum LoopError {
     /// The ring failed.
     #[error("io_uring failed: {0}")]
     Ring(io::Error),
+    /// A majority of the voters belongs to another cluster.
+    #[error(
+        "this node's data directory is of cluster {cluster_id:?}, but voters {voters:?} are of \
+         another one: its meta.properties or controller.quorum.voters is wrong"
+    )]
+    WrongCluster {
+        /// `cluster.id` of this node.
+        cluster_id: String,
+        /// Who refused it.
+        voters: BTreeSet<NodeId>,
+    },
 }
 
 /// Where the log writer runs.
@@ -164,11 +176,34 @@ enum Stage {
     Done,
 }
 
+/// Peers that refused this node's cluster id, until one takes it.
+#[derive(Default)]
+struct ClusterRefusals {
+    by: BTreeSet<NodeId>,
+    is_taken: bool,
+}
+
+impl ClusterRefusals {
+    /// Counts an answer; whether a majority of `voters` has refused this node and nobody ever took
+    /// it. So a single stray node cannot make others believe that they are in the wrong place.
+    fn on_answer(&mut self, from: NodeId, response: &Response, voters: &VoterSet) -> bool {
+        if response.error() != ErrorCode::INCONSISTENT_CLUSTER_ID {
+            self.is_taken = true;
+            return false;
+        }
+        if self.by.insert(from) {
+            tracing::error!(peer = from, "a peer is of another cluster");
+        }
+        !self.is_taken && self.by.len() >= voters.majority()
+    }
+}
+
 /// The raft loop.
 pub struct RaftLoop {
     parts: Parts,
     stage: Stage,
     failure: Option<LoopError>,
+    refusals: ClusterRefusals,
     completions: Vec<Completion>,
     effects: Vec<Effect>,
     peer_events: Vec<PeerEvent>,
@@ -185,6 +220,7 @@ impl RaftLoop {
             parts,
             stage: Stage::Running,
             failure: None,
+            refusals: ClusterRefusals::default(),
             completions: Vec::new(),
             effects: Vec::new(),
             peer_events: Vec::new(),
@@ -372,6 +408,7 @@ impl RaftLoop {
                     response,
                     records,
                 } => {
+                    self.check_cluster(from, &response);
                     self.parts
                         .replica
                         .on_response(now, from, id, &response, &records);
@@ -393,6 +430,16 @@ impl RaftLoop {
             }
         }
         self.peer_events = events;
+    }
+
+    fn check_cluster(&mut self, from: NodeId, response: &Response) {
+        let voters = self.parts.replica.raft().voters();
+        if self.refusals.on_answer(from, response, voters) {
+            let cluster_id = self.parts.raft_service.cluster_id().to_owned();
+            let voters = self.refusals.by.clone();
+            self.failure
+                .get_or_insert(LoopError::WrongCluster { cluster_id, voters });
+        }
     }
 
     fn serve_peers(&mut self, now: Now) {
@@ -659,5 +706,46 @@ impl Log {
             Self::Fused(driver) => driver.on_command(command),
             Self::Split { pending, .. } => pending.push(command),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_raft::{Endpoint, EpochResponse, LeaderInfo, ReplicaKey, Voter};
+
+    fn voters() -> VoterSet {
+        let endpoint = Endpoint {
+            host: "h".into(),
+            port: 1,
+        };
+        let voter = |id| Voter {
+            key: ReplicaKey::of(id),
+            endpoint: endpoint.clone(),
+        };
+        VoterSet::new((1..=3).map(voter).collect())
+    }
+
+    fn answer(error: ErrorCode) -> Response {
+        Response::BeginQuorumEpoch(EpochResponse {
+            error,
+            leader: LeaderInfo::default(),
+        })
+    }
+
+    #[test]
+    fn a_node_is_in_the_wrong_cluster_only_if_a_majority_says_so_and_nobody_took_it() {
+        let refusal = answer(ErrorCode::INCONSISTENT_CLUSTER_ID);
+        let mut stray = ClusterRefusals::default();
+        assert!(!stray.on_answer(2, &refusal, &voters()));
+        assert!(
+            !stray.on_answer(2, &refusal, &voters()),
+            "the same voter again"
+        );
+        assert!(stray.on_answer(3, &refusal, &voters()));
+        let mut rightful = ClusterRefusals::default();
+        assert!(!rightful.on_answer(2, &answer(ErrorCode::NONE), &voters()));
+        assert!(!rightful.on_answer(3, &refusal, &voters()));
+        assert!(!rightful.on_answer(2, &refusal, &voters()));
     }
 }

@@ -37,6 +37,12 @@ impl RaftService {
         }
     }
 
+    /// `cluster.id` of this node.
+    #[must_use]
+    pub fn cluster_id(&self) -> &str {
+        &self.identity.cluster_id
+    }
+
     /// Routes a request.
     pub fn on_request(&mut self, origin: Origin, request: ApiRequest) -> Routed {
         match raft_wire::request_from_wire(&self.identity, request) {

@@ -34,6 +34,18 @@ pub enum Response {
     Fetch(FetchResponse),
 }
 
+impl Response {
+    /// The error of the answer, whatever it answers.
+    #[must_use]
+    pub fn error(&self) -> ErrorCode {
+        match self {
+            Self::Vote(response) => response.error,
+            Self::BeginQuorumEpoch(response) | Self::EndQuorumEpoch(response) => response.error,
+            Self::Fetch(response) => response.error,
+        }
+    }
+}
+
 /// Vote (api key 52); `pre_vote` is KIP-996's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoteRequest {

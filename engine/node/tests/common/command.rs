@@ -114,7 +114,9 @@ impl Running {
     pub fn is_running(self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
         // The state follows the command, which is in parentheses and may contain any of them.
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        let state = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.chars().next());
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count);
         match state {
             None | Some('X') => false,
