@@ -179,7 +179,7 @@ impl World {
             return;
         }
         if self.rng.chance(30) {
-            self.readers[reader].position = self.some_offset();
+            self.jump(reader);
         }
         let Reader { target, position, .. } = self.readers[reader];
         let at = self.now + self.client_delay();
@@ -191,6 +191,18 @@ impl World {
             self.readers[reader].target = self.rng.index(self.nodes.len());
             self.wake_reader(reader, READ_PAUSE.1);
         }
+    }
+
+    /// Lets a reader go on at a random committed offset. It knows that offset from a leader of the
+    /// epoch in which it was written, or of a newer one.
+    fn jump(&mut self, reader: usize) {
+        let committed = self.checkers.committed.log();
+        let end = committed.end().0.unsigned_abs();
+        let offset = Offset(i64::try_from(self.rng.below(end)).unwrap_or(0));
+        let batch = committed.at(offset);
+        let reader = &mut self.readers[reader];
+        reader.position = offset;
+        reader.epoch = reader.epoch.max(batch.map_or(Epoch(0), |batch| batch.epoch));
     }
 
     pub(crate) fn tell_reader(&mut self, reader: usize, told: ReaderTold) {

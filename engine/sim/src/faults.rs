@@ -112,6 +112,8 @@ impl World {
             self.nodes[node].paused_until = 0;
             self.nodes[node].slow_until = 0;
             self.wake(node, self.now);
+            let at = self.now + self.rng.between(MS, 100 * MS);
+            self.queue.push(at, Event::Start(node));
         }
         self.begin_watch();
     }

@@ -183,6 +183,11 @@ impl Node {
         }
     }
 
+    /// Whether it runs and is not about to stop.
+    pub(crate) fn is_up(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.stage == Stage::Running)
+    }
+
     /// What its clocks say at `now`.
     pub(crate) fn clocks(&self, now: Nanos) -> Now {
         let wall_ms = i64::try_from(now / 1_000_000).unwrap_or(i64::MAX);

@@ -61,7 +61,7 @@ pub(crate) struct Reader {
     pub(crate) position: Offset,
     /// The newest epoch of a leader that answered it.
     pub(crate) epoch: Epoch,
-    /// Counts its questions: answers to earlier ones are nobody's.
+    /// When it asks next.
     pub(crate) wakes_at: Nanos,
 }
 

@@ -12,13 +12,13 @@ use crate::disk::cut_power;
 use crate::disk_io::GroupStep;
 use crate::network::{ExchangeId, Network};
 use crate::node::{Input, Node, StartError, format_disk};
-use crate::queue::{MS, Nanos, Queue};
+use crate::queue::{MS, Nanos, Queue, S};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::stats::Stats;
 use crate::trace::Trace;
 use crate::workload::{Batches, Client, Reader, Told};
-use quorate_raft::{NodeId, Offset, RequestFailure, Role};
+use quorate_raft::{NodeId, RequestFailure, Role};
 use quorate_storage::sim_disk::SimDisk;
 
 /// Something that happens at a time.
@@ -60,7 +60,9 @@ pub(crate) enum Event {
 pub(crate) enum Phase {
     /// Things go wrong.
     Faults,
-    /// They do not any more: a leader has to commit.
+    /// They do not any more: nodes that are down or on their way down come back.
+    Recovering { since: Nanos },
+    /// All nodes run: a leader has to commit.
     Healed { since: Nanos, acknowledged: u64 },
     /// Clients stopped: every node has to catch up.
     Settling { since: Nanos },
@@ -100,6 +102,8 @@ pub(crate) struct World {
 const EVENTS_MAX: u64 = 20_000_000;
 /// How often the quorum is looked at after the last fault.
 const WATCH_INTERVAL: Nanos = 20 * MS;
+/// A graceful shutdown takes at most so long, and the restart after it.
+const RECOVERY_MAX: Nanos = 10 * S;
 /// Within so many election timeouts after the last fault a leader has to commit, and within so many
 /// again every node has to catch up.
 const PATIENCE_ELECTION_TIMEOUTS: u64 = 10;
@@ -221,6 +225,9 @@ impl World {
 
     fn start(&mut self, node: usize) -> Result<(), Violation> {
         self.nodes[node].is_starting = false;
+        if self.nodes[node].running.is_some() {
+            return Ok(());
+        }
         self.maybe_fail_while_starting(node);
         let seed = self.rng.next_u64();
         let id = id_of(node);
@@ -266,13 +273,20 @@ impl World {
     }
 
     pub(crate) fn begin_watch(&mut self) {
-        let acknowledged = self.stats.acknowledged;
-        self.phase = Phase::Healed { since: self.now, acknowledged };
+        self.phase = Phase::Recovering { since: self.now };
         self.queue.push(self.now + WATCH_INTERVAL, Event::Watch);
     }
 
     fn watch(&mut self) -> Result<(), Violation> {
         match self.phase {
+            Phase::Recovering { since } => {
+                if self.nodes.iter().all(Node::is_up) {
+                    let acknowledged = self.stats.acknowledged;
+                    self.phase = Phase::Healed { since: self.now, acknowledged };
+                } else if self.now > since + RECOVERY_MAX {
+                    return Err(self.stuck(since, "not every node came back"));
+                }
+            }
             Phase::Healed { since, acknowledged } => {
                 if self.leader().is_some() && self.stats.acknowledged > acknowledged {
                     self.stop_clients();
@@ -295,12 +309,13 @@ impl World {
     }
 
     fn check_patience(&self, since: Nanos, what: &str) -> Result<(), Violation> {
+        let patience = PATIENCE_ELECTION_TIMEOUTS * self.scenario.election_timeout_ms * MS;
+        if self.now <= since + patience { Ok(()) } else { Err(self.stuck(since, what)) }
+    }
+
+    fn stuck(&self, since: Nanos, what: &str) -> Violation {
         let waited_ms = (self.now - since) / MS;
-        if waited_ms <= PATIENCE_ELECTION_TIMEOUTS * self.scenario.election_timeout_ms {
-            return Ok(());
-        }
-        let what = format!("{what}; {}", self.describe_nodes());
-        Err(Violation::Stuck { waited_ms, what })
+        Violation::Stuck { waited_ms, what: format!("{what}; {}", self.describe_nodes()) }
     }
 
     fn describe_nodes(&self) -> String {
@@ -339,7 +354,7 @@ impl World {
     /// After everything: what do the disks say?
     fn check_final_logs(&mut self) -> Result<(), Violation> {
         for node in 0..self.nodes.len() {
-            self.crash(node);
+            self.stop(node);
             cut_power(&self.nodes[node].disk, &mut self.rng);
             match self.nodes[node].start(self.now, &self.scenario, 0) {
                 Ok(found) => {
@@ -354,12 +369,6 @@ impl World {
         self.stats.events = self.queue.made();
         self.stats.simulated = self.now;
         Ok(())
-    }
-
-    /// A random committed offset.
-    pub(crate) fn some_offset(&mut self) -> Offset {
-        let end = self.checkers.committed.log().end().0;
-        Offset(i64::try_from(self.rng.below(end.unsigned_abs())).unwrap_or(0))
     }
 }
 
