@@ -1,13 +1,13 @@
 //! Lets producers and consumers act: they ask whom they believe to lead, over links that are never
 //! cut, and look elsewhere when they are refused or not answered.
 
+use crate::checkers::Violation;
 use crate::checkers::{OpId, entries_of};
 use crate::node::{Input, Running, Stage};
 use crate::queue::{MS, Nanos, US};
 use crate::scenario::Mutant;
 use crate::workload::{Client, Pending, Produced, Reader, Told};
 use crate::world::{Event, World, id_of};
-use crate::checkers::Violation;
 use bytes::Bytes;
 use quorate::replica::CommittedRead;
 use quorate_raft::{Epoch, NodeId, Offset, Role};
@@ -37,21 +37,33 @@ impl World {
         for client in 0..self.scenario.clients {
             let wakes_at = self.rng.between(MS, 500 * MS);
             let target = self.rng.index(self.nodes.len());
-            self.clients.push(Client { target, waits_for: None, wakes_at, is_done: false });
+            self.clients.push(Client {
+                target,
+                waits_for: None,
+                wakes_at,
+                is_done: false,
+            });
             self.queue.push(wakes_at, Event::Client(client));
         }
         for reader in 0..self.scenario.readers {
             let wakes_at = self.rng.between(MS, 500 * MS);
             let target = self.rng.index(self.nodes.len());
             let (position, epoch) = (Offset(0), Epoch(0));
-            self.readers.push(Reader { target, position, epoch, wakes_at });
+            self.readers.push(Reader {
+                target,
+                position,
+                epoch,
+                wakes_at,
+            });
             self.queue.push(wakes_at, Event::Reader(reader));
         }
     }
 
     /// No new batches from now on.
     pub(crate) fn stop_clients(&mut self) {
-        self.clients.iter_mut().for_each(|client| client.is_done = true);
+        self.clients
+            .iter_mut()
+            .for_each(|client| client.is_done = true);
     }
 
     fn client_delay(&mut self) -> Nanos {
@@ -77,17 +89,33 @@ impl World {
         }
         let timestamp = self.nodes[0].clocks(self.now).wall_ms;
         let produced = self.batches.next(client, timestamp);
-        self.checkers.acknowledged.on_sent(produced.op, produced.content);
+        self.checkers
+            .acknowledged
+            .on_sent(produced.op, produced.content);
         self.clients[client].waits_for = Some(produced.op);
         let node = self.clients[client].target;
         if self.nodes[node].running.is_none() {
             let (at, op) = (self.now + self.client_delay(), produced.op);
             self.checkers.acknowledged.on_refused(op, produced.content);
-            self.queue.push(at, Event::ClientTold { client, op, told: Told::NotLeader(None) });
+            self.queue.push(
+                at,
+                Event::ClientTold {
+                    client,
+                    op,
+                    told: Told::NotLeader(None),
+                },
+            );
         } else {
             let (at, life) = (self.now + self.client_delay(), self.nodes[node].life);
             let input = Input::Produce(produced);
-            self.queue.push(at, Event::Arrives { node, life: Some(life), input });
+            self.queue.push(
+                at,
+                Event::Arrives {
+                    node,
+                    life: Some(life),
+                    input,
+                },
+            );
         }
         self.wake_client(client, PATIENCE);
     }
@@ -129,12 +157,21 @@ impl World {
         running: &mut Running,
         produced: Produced,
     ) -> Result<(), Violation> {
-        let Produced { client, op, batch, records, content } = produced;
+        let Produced {
+            client,
+            op,
+            batch,
+            records,
+            content,
+        } = produced;
         let is_open = running.stage == Stage::Running
             && running.replica.unflushed_bytes() <= UNFLUSHED_BYTES_MAX;
         let now = self.nodes[node].clocks(self.now);
         let appended = if is_open {
-            running.replica.produce(now, &batch, records).map_err(|leader| leader.leader_id)
+            running
+                .replica
+                .produce(now, &batch, records)
+                .map_err(|leader| leader.leader_id)
         } else {
             Err(None)
         };
@@ -142,7 +179,13 @@ impl World {
             Ok(appended) => {
                 let base = appended.base_offset;
                 let end = Offset(base.0 + i64::from(records));
-                let pending = Pending { client, op, content, base, end };
+                let pending = Pending {
+                    client,
+                    op,
+                    content,
+                    base,
+                    end,
+                };
                 if self.scenario.mutant == Some(Mutant::AcknowledgedTooEarly) {
                     self.acknowledge(pending)?;
                 } else {
@@ -159,11 +202,25 @@ impl World {
 
     /// A client's batch is committed: it may be told so.
     pub(crate) fn acknowledge(&mut self, pending: Pending) -> Result<(), Violation> {
-        let Pending { client, op, content, base, .. } = pending;
+        let Pending {
+            client,
+            op,
+            content,
+            base,
+            ..
+        } = pending;
         self.stats.acknowledged += 1;
-        self.trace.note(self.now, client, "client is told of the commit at", base.0 as u64, op.0);
+        self.trace.note(
+            self.now,
+            client,
+            "client is told of the commit at",
+            base.0 as u64,
+            op.0,
+        );
         let committed = self.checkers.committed.log();
-        self.checkers.acknowledged.on_acknowledged(op, content, base, committed)?;
+        self.checkers
+            .acknowledged
+            .on_acknowledged(op, content, base, committed)?;
         self.tell_client(client, op, Told::Committed);
         Ok(())
     }
@@ -181,11 +238,23 @@ impl World {
         if self.rng.chance(30) {
             self.jump(reader);
         }
-        let Reader { target, position, .. } = self.readers[reader];
+        let Reader {
+            target, position, ..
+        } = self.readers[reader];
         let at = self.now + self.client_delay();
         if self.nodes[target].running.is_some() {
-            let input = Input::Consume { reader, from: position };
-            self.queue.push(at, Event::Arrives { node: target, life: None, input });
+            let input = Input::Consume {
+                reader,
+                from: position,
+            };
+            self.queue.push(
+                at,
+                Event::Arrives {
+                    node: target,
+                    life: None,
+                    input,
+                },
+            );
             self.wake_reader(reader, PATIENCE);
         } else {
             self.readers[reader].target = self.rng.index(self.nodes.len());
@@ -202,7 +271,9 @@ impl World {
         let batch = committed.at(offset);
         let reader = &mut self.readers[reader];
         reader.position = offset;
-        reader.epoch = reader.epoch.max(batch.map_or(Epoch(0), |batch| batch.epoch));
+        reader.epoch = reader
+            .epoch
+            .max(batch.map_or(Epoch(0), |batch| batch.epoch));
     }
 
     pub(crate) fn tell_reader(&mut self, reader: usize, told: ReaderTold) {
@@ -282,13 +353,18 @@ impl World {
         for entry in &entries {
             let continues = entry.base <= end && entry.end > end;
             if !continues {
-                return Err(Violation::NotContiguous { node: id, end, batch: *entry });
+                return Err(Violation::NotContiguous {
+                    node: id,
+                    end,
+                    batch: *entry,
+                });
             }
             self.checkers.committed.on_shown(id, *entry)?;
             end = entry.end;
         }
         self.stats.shown += entries.len() as u64;
-        self.trace.note(self.now, node, "shows records", from.0 as u64, end.0 as u64);
+        self.trace
+            .note(self.now, node, "shows records", from.0 as u64, end.0 as u64);
         let epoch = running.replica.raft().epoch();
         self.tell_reader(reader, ReaderTold::Records { end, epoch });
         Ok(())

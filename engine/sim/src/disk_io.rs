@@ -7,8 +7,8 @@ use crate::node::{GroupInFlight, Input, Running, Task, log_dir, voter_ids};
 use crate::queue::{MS, Nanos};
 use crate::scenario::Mutant;
 use crate::world::{Event, World, id_of};
-use quorate_storage::{DiskFile, GroupIo, Io, write_quorum_state};
 use quorate_storage::sim_disk::SimDisk;
+use quorate_storage::{DiskFile, GroupIo, Io, write_quorum_state};
 use std::io;
 
 /// What is next for a group.
@@ -39,8 +39,10 @@ impl World {
             match io {
                 Io::Group(io) => {
                     assert!(running.group.is_none(), "one group at a time");
-                    running.group =
-                        Some(GroupInFlight { io, mark_first: self.rng.chance(500) });
+                    running.group = Some(GroupInFlight {
+                        io,
+                        mark_first: self.rng.chance(500),
+                    });
                     let at = self.now + self.disk_delay(node) / 2;
                     let step = GroupStep::FirstWrite;
                     self.queue.push(at, Event::Group { node, life, step });
@@ -66,7 +68,14 @@ impl World {
         if next.is_some() {
             running.background.current = next;
             let life = self.nodes[node].life;
-            self.queue.push(at, Event::Background { node, life, is_done: false });
+            self.queue.push(
+                at,
+                Event::Background {
+                    node,
+                    life,
+                    is_done: false,
+                },
+            );
         }
     }
 
@@ -79,7 +88,9 @@ impl World {
         if self.nodes[node].life != life {
             return Ok(());
         }
-        let Some(mut running) = self.nodes[node].running.take() else { return Ok(()) };
+        let Some(mut running) = self.nodes[node].running.take() else {
+            return Ok(());
+        };
         let group = running.group.take().expect("a group is on its way");
         let next = match step {
             GroupStep::FirstWrite | GroupStep::SecondWrite => {
@@ -92,7 +103,13 @@ impl World {
             GroupStep::Flush => self.flush(node, &group.io)?.map(|()| GroupStep::Report),
             GroupStep::Report => {
                 self.nodes[node].running = Some(running);
-                self.give(node, Input::GroupDone { io: group.io, result: Ok(()) });
+                self.give(
+                    node,
+                    Input::GroupDone {
+                        io: group.io,
+                        result: Ok(()),
+                    },
+                );
                 return Ok(());
             }
         };
@@ -105,23 +122,35 @@ impl World {
             }
             Err(error) => {
                 self.nodes[node].running = Some(running);
-                self.on_disk_error(node, Input::GroupDone { io: group.io, result: Err(error) });
+                self.on_disk_error(
+                    node,
+                    Input::GroupDone {
+                        io: group.io,
+                        result: Err(error),
+                    },
+                );
             }
         }
         Ok(())
     }
 
-    fn flush(
-        &mut self,
-        node: usize,
-        io: &GroupIo<SimDisk>,
-    ) -> Result<io::Result<()>, Violation> {
+    fn flush(&mut self, node: usize, io: &GroupIo<SimDisk>) -> Result<io::Result<()>, Violation> {
         let is_skipped = self.scenario.mutant == Some(Mutant::FlushSkipped);
-        let result = if is_skipped { Ok(()) } else { io.file.sync_data() };
+        let result = if is_skipped {
+            Ok(())
+        } else {
+            io.file.sync_data()
+        };
         if result.is_ok() {
             self.checkers.logs[node].on_flush(&io.data)?;
         }
-        self.trace.note(self.now, node, "flushed", io.data_position, u64::from(result.is_ok()));
+        self.trace.note(
+            self.now,
+            node,
+            "flushed",
+            io.data_position,
+            u64::from(result.is_ok()),
+        );
         Ok(result)
     }
 
@@ -134,7 +163,9 @@ impl World {
         if self.nodes[node].life != life {
             return Ok(());
         }
-        let Some(mut running) = self.nodes[node].running.take() else { return Ok(()) };
+        let Some(mut running) = self.nodes[node].running.take() else {
+            return Ok(());
+        };
         if is_done {
             let result = running.background.result.take().expect("a task is done");
             self.start_background(node, &mut running);
@@ -151,7 +182,14 @@ impl World {
             return Ok(());
         }
         let at = self.now + self.disk_delay(node) / 4;
-        self.queue.push(at, Event::Background { node, life, is_done: true });
+        self.queue.push(
+            at,
+            Event::Background {
+                node,
+                life,
+                is_done: true,
+            },
+        );
         Ok(())
     }
 
@@ -159,12 +197,16 @@ impl World {
         let disk = &self.nodes[node].disk;
         Ok(match task {
             Task::Storage(job) => {
-                self.trace.say(self.now, node, format_args!("disk: {}", job.name()));
+                self.trace
+                    .say(self.now, node, format_args!("disk: {}", job.name()));
                 Input::JobDone(job.run())
             }
             Task::Read { id, plan } => {
                 self.stats.disk_reads += 1;
-                Input::ReadDone { id, result: plan.run(disk) }
+                Input::ReadDone {
+                    id,
+                    result: plan.run(disk),
+                }
             }
             Task::PersistElection { seq, election } => {
                 let result = if self.scenario.mutant == Some(Mutant::ElectionNotWritten) {
@@ -174,7 +216,8 @@ impl World {
                 };
                 let is_ok = u64::from(result.is_ok());
                 let epoch = u64::from(election.epoch.0.unsigned_abs());
-                self.trace.note(self.now, node, "persists its election", epoch, is_ok);
+                self.trace
+                    .note(self.now, node, "persists its election", epoch, is_ok);
                 if result.is_ok() {
                     self.checkers.votes.on_persisted(id_of(node), election)?;
                 }
@@ -194,8 +237,11 @@ impl World {
 }
 
 fn write(io: &GroupIo<SimDisk>, is_mark: bool) -> io::Result<()> {
-    let (buf, position) =
-        if is_mark { (&io.mark, io.mark_position) } else { (&io.data, io.data_position) };
+    let (buf, position) = if is_mark {
+        (&io.mark, io.mark_position)
+    } else {
+        (&io.data, io.data_position)
+    };
     // A short write of the simulated disk would be written again by the ring's driver.
     match io.file.write_at(buf, position)? {
         written if written == buf.len() => Ok(()),

@@ -64,7 +64,11 @@ impl World {
         let fault = self.rng.pick(&FAULTS);
         let any = self.rng.index(self.nodes.len());
         let leader = self.leader().unwrap_or(any);
-        self.trace.say(self.now, any, format_args!("-- {fault:?} (leader {leader})"));
+        self.trace.say(
+            self.now,
+            any,
+            format_args!("-- {fault:?} (leader {leader})"),
+        );
         match fault {
             Fault::Crash => self.crash_and_restart(any),
             Fault::CrashLeader => self.crash_and_restart(leader),
@@ -99,7 +103,9 @@ impl World {
     /// How long a fault lasts: up to several fetch timeouts.
     fn some_time(&mut self) -> Nanos {
         let fetch_timeout = self.scenario.fetch_timeout_ms() * MS;
-        let longest = self.rng.pick(&[fetch_timeout / 2, fetch_timeout, 4 * fetch_timeout]);
+        let longest = self
+            .rng
+            .pick(&[fetch_timeout / 2, fetch_timeout, 4 * fetch_timeout]);
         self.rng.between(10 * MS, longest.min(5 * S))
     }
 
@@ -150,16 +156,21 @@ impl World {
     pub(crate) fn crash(&mut self, node: usize) {
         if self.nodes[node].running.is_some() {
             self.stats.crashes += 1;
-            self.trace.note(self.now, node, "crashes", self.nodes[node].life, 0);
+            self.trace
+                .note(self.now, node, "crashes", self.nodes[node].life, 0);
         }
         self.stop(node);
     }
 
     /// A process ends, however it does.
     pub(crate) fn stop(&mut self, node: usize) {
-        let Some(running) = self.nodes[node].running.take() else { return };
+        let Some(running) = self.nodes[node].running.take() else {
+            return;
+        };
         self.stats.rolls += running.writer.stats().rolls;
-        self.checkers.committed.on_stopped(crate::world::id_of(node));
+        self.checkers
+            .committed
+            .on_stopped(crate::world::id_of(node));
         self.break_connections(node);
     }
 
@@ -174,7 +185,9 @@ impl World {
             }
         }
         for token in self.network.taken_by(node) {
-            let Some(exchange) = self.network.get_mut(token) else { continue };
+            let Some(exchange) = self.network.get_mut(token) else {
+                continue;
+            };
             let (from, to_life) = (exchange.from, exchange.to_life);
             self.forget_at(node, to_life, token);
             if let Crossing::Arrives(at) | Crossing::Breaks(at) =

@@ -54,5 +54,9 @@ fn report(outcome: &Outcome) -> Option<u8> {
     let seed = outcome.seed;
     println!("seed {seed} failed: {violation}");
     println!("reproduce it: cargo run -p quorate-sim -- --seed {seed} --trace");
-    Some(if violation.is_liveness() { LIVENESS } else { SAFETY })
+    Some(if violation.is_liveness() {
+        LIVENESS
+    } else {
+        SAFETY
+    })
 }

@@ -58,14 +58,16 @@ pub(crate) enum Crossing {
 }
 
 impl Network {
-    pub(crate) fn new(
-        rng: Rng,
-        nodes: usize,
-        delays: Delays,
-        breaks_per_mille: u64,
-    ) -> Self {
+    pub(crate) fn new(rng: Rng, nodes: usize, delays: Delays, breaks_per_mille: u64) -> Self {
         let cut_until = vec![vec![0; nodes]; nodes];
-        Self { rng, delays, breaks_per_mille, cut_until, exchanges: BTreeMap::new(), next: 1 }
+        Self {
+            rng,
+            delays,
+            breaks_per_mille,
+            cut_until,
+            exchanges: BTreeMap::new(),
+            next: 1,
+        }
     }
 
     /// How long something takes on a link.
@@ -143,11 +145,17 @@ impl Network {
     }
 
     fn ids_where(&self, is_it: impl Fn(&Exchange) -> bool) -> Vec<ExchangeId> {
-        self.exchanges.iter().filter(|(_, e)| is_it(e)).map(|(id, _)| *id).collect()
+        self.exchanges
+            .iter()
+            .filter(|(_, e)| is_it(e))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     fn take(&mut self, ids: Vec<ExchangeId>) -> Vec<(ExchangeId, Exchange)> {
-        ids.into_iter().filter_map(|id| Some((id, self.exchanges.remove(&id)?))).collect()
+        ids.into_iter()
+            .filter_map(|id| Some((id, self.exchanges.remove(&id)?)))
+            .collect()
     }
 }
 
@@ -156,7 +164,11 @@ mod tests {
     use super::*;
 
     fn network() -> Network {
-        let delays = Delays { usual: (5, 10), long: 50, long_per_mille: 100 };
+        let delays = Delays {
+            usual: (5, 10),
+            long: 50,
+            long_per_mille: 100,
+        };
         Network::new(Rng::new(1), 2, delays, 0)
     }
 

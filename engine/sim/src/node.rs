@@ -13,7 +13,7 @@ use quorate::clock::Now;
 use quorate::replica::{Effect, ReadId, Replica};
 use quorate_raft::{
     Config, DirectoryId, ElectionSeq, ElectionState, Endpoint, Instant, LogState, NodeId, Offset,
-    Outputs, Raft, ReplicaKey, Request, RequestFailure, RequestId, Response, Voter, VoterSet,
+    Outputs, Peer, Raft, ReplicaKey, Request, RequestFailure, RequestId, Response, Voter, VoterSet,
 };
 use quorate_storage::sim_disk::SimDisk;
 use quorate_storage::{
@@ -111,22 +111,54 @@ impl Background {
 
 pub(crate) enum Task {
     Storage(Job<SimDisk>),
-    PersistElection { seq: ElectionSeq, election: ElectionState },
-    Read { id: ReadId, plan: ReadPlan },
+    PersistElection {
+        seq: ElectionSeq,
+        election: ElectionState,
+    },
+    Read {
+        id: ReadId,
+        plan: ReadPlan,
+    },
 }
 
 /// Something that a turn of the node handles.
 pub(crate) enum Input {
-    Request { token: ExchangeId, request: Request },
-    Forget { token: ExchangeId },
-    Response { from: NodeId, id: RequestId, response: Response, records: Bytes },
-    Failed { from: NodeId, id: RequestId, failure: RequestFailure },
-    GroupDone { io: GroupIo<SimDisk>, result: io::Result<()> },
+    Request {
+        token: ExchangeId,
+        request: Request,
+    },
+    Forget {
+        token: ExchangeId,
+    },
+    Response {
+        from: NodeId,
+        id: RequestId,
+        response: Response,
+        records: Bytes,
+    },
+    Failed {
+        from: NodeId,
+        id: RequestId,
+        failure: RequestFailure,
+    },
+    GroupDone {
+        io: GroupIo<SimDisk>,
+        result: io::Result<()>,
+    },
     JobDone(JobDone<SimDisk>),
-    Persisted { seq: ElectionSeq, result: io::Result<()> },
-    ReadDone { id: ReadId, result: Result<Bytes, ReadError> },
+    Persisted {
+        seq: ElectionSeq,
+        result: io::Result<()>,
+    },
+    ReadDone {
+        id: ReadId,
+        result: Result<Bytes, ReadError>,
+    },
     Produce(Produced),
-    Consume { reader: usize, from: Offset },
+    Consume {
+        reader: usize,
+        from: Offset,
+    },
     Shutdown,
 }
 
@@ -164,12 +196,7 @@ pub(crate) struct Found {
 }
 
 impl Node {
-    pub(crate) fn new(
-        id: NodeId,
-        disk: SimDisk,
-        clock_ahead: u64,
-        wall_ahead_ms: i64,
-    ) -> Self {
+    pub(crate) fn new(id: NodeId, disk: SimDisk, clock_ahead: u64, wall_ahead_ms: i64) -> Self {
         Self {
             id,
             disk,
@@ -185,7 +212,9 @@ impl Node {
 
     /// Whether it runs and is not about to stop.
     pub(crate) fn is_up(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| running.stage == Stage::Running)
+        self.running
+            .as_ref()
+            .is_some_and(|running| running.stage == Stage::Running)
     }
 
     /// What its clocks say at `now`.
@@ -213,9 +242,23 @@ impl Node {
         self.life += 1;
         let opened = self.open(scenario)?;
         let log = self.whole_log(&opened.0)?;
-        let (OpenedLog { writer, index, log_start, log_end, epochs, .. }, election) = opened;
+        let (
+            OpenedLog {
+                writer,
+                index,
+                log_start,
+                log_end,
+                epochs,
+                ..
+            },
+            election,
+        ) = opened;
         let now = self.clocks(now);
-        let log_state = LogState { start_offset: log_start, end_offset: log_end, epochs };
+        let log_state = LogState {
+            start_offset: log_start,
+            end_offset: log_end,
+            epochs,
+        };
         let config = raft_config(scenario, self.id, seed);
         let mut outputs = Outputs::new();
         let raft = Raft::new(config, election, log_state, now.instant, &mut outputs);
@@ -224,13 +267,12 @@ impl Node {
         Ok(Found { election, log })
     }
 
-    fn open(
-        &self,
-        scenario: &Scenario,
-    ) -> Result<(OpenedLog<SimDisk>, ElectionState), StartError> {
+    fn open(&self, scenario: &Scenario) -> Result<(OpenedLog<SimDisk>, ElectionState), StartError> {
         let dir = log_dir();
         let read = read_quorum_state(&self.disk, &dir);
-        let election = read.map_err(|error| self.refused(&error))?.unwrap_or_default();
+        let election = read
+            .map_err(|error| self.refused(&error))?
+            .unwrap_or_default();
         let config = log_config(scenario);
         let log = open_log(self.disk.clone(), config, election.epoch);
         let log = log.map_err(|error| match error {
@@ -247,7 +289,10 @@ impl Node {
             return StartError::Crashed;
         }
         let reason = error.to_string();
-        StartError::Violation(Violation::RecoveryRefused { node: self.id, reason })
+        StartError::Violation(Violation::RecoveryRefused {
+            node: self.id,
+            reason,
+        })
     }
 
     /// Reads the whole log as a lagging replica would get it.
@@ -261,25 +306,32 @@ impl Node {
         }
         let end = opened.log_end;
         if log.end() != end {
-            let reason = format!("the log ends at {end}, and reading it ends at {}", log.end());
-            return Err(Violation::RecoveryRefused { node: self.id, reason }.into());
+            let reason = format!(
+                "the log ends at {end}, and reading it ends at {}",
+                log.end()
+            );
+            return Err(Violation::RecoveryRefused {
+                node: self.id,
+                reason,
+            }
+            .into());
         }
         Ok(log)
     }
 }
 
-fn read_whole(
-    disk: &SimDisk,
-    index: &SegmentIndex,
-    end: Offset,
-) -> Result<Vec<u8>, ReadError> {
+fn read_whole(disk: &SimDisk, index: &SegmentIndex, end: Offset) -> Result<Vec<u8>, ReadError> {
     const READ_BYTES: usize = 256 * 1024;
     let mut whole = Vec::new();
     let mut from = index.log_start();
     while from < end {
-        let Some(plan) = index.plan(from, READ_BYTES, end) else { break };
+        let Some(plan) = index.plan(from, READ_BYTES, end) else {
+            break;
+        };
         let bytes = plan.run(disk)?;
-        let Ok(entries) = entries_of(&bytes) else { break };
+        let Ok(entries) = entries_of(&bytes) else {
+            break;
+        };
         let Some(last) = entries.last() else { break };
         from = last.end;
         whole.extend_from_slice(&bytes);
@@ -327,7 +379,9 @@ pub(crate) fn log_end_on(disk: SimDisk, scenario: &Scenario) -> Result<Offset, S
     let election = read_quorum_state(&disk, &log_dir()).map_err(|error| error.to_string())?;
     let epoch = election.unwrap_or_default().epoch;
     let opened = open_log(disk, log_config(scenario), epoch);
-    opened.map(|opened| opened.log_end).map_err(|error| error.to_string())
+    opened
+        .map(|opened| opened.log_end)
+        .map_err(|error| error.to_string())
 }
 
 fn log_config(scenario: &Scenario) -> LogConfig {
@@ -341,7 +395,10 @@ fn log_config(scenario: &Scenario) -> LogConfig {
 /// Where a node listens; its index is the port.
 pub(crate) fn endpoint(id: NodeId) -> Endpoint {
     let port = u16::try_from(id).expect("a small id");
-    Endpoint { host: "sim".into(), port }
+    Endpoint {
+        host: "sim".into(),
+        port,
+    }
 }
 
 /// Ids of the voters.
@@ -349,12 +406,33 @@ pub(crate) fn voter_ids(scenario: &Scenario) -> Vec<NodeId> {
     (1..).take(scenario.voters).collect()
 }
 
+/// All voters, by address alone: Kafka numbers such servers -2, -3, ...
+fn bootstrap_servers(scenario: &Scenario) -> Vec<Peer> {
+    let voters = voter_ids(scenario).into_iter();
+    voters
+        .map(|id| Peer {
+            id: -1 - id,
+            endpoint: endpoint(id),
+        })
+        .collect()
+}
+
 fn raft_config(scenario: &Scenario, id: NodeId, seed: u64) -> Config {
-    let voter = |id: NodeId| Voter { key: ReplicaKey::of(id), endpoint: endpoint(id) };
+    let voter = |id: NodeId| Voter {
+        key: ReplicaKey::of(id),
+        endpoint: endpoint(id),
+    };
     Config {
-        local: ReplicaKey { id, directory_id: DirectoryId([id.unsigned_abs() as u8; 16]) },
+        local: ReplicaKey {
+            id,
+            directory_id: DirectoryId([id.unsigned_abs() as u8; 16]),
+        },
         voters: VoterSet::new(voter_ids(scenario).into_iter().map(voter).collect()),
-        bootstrap: Vec::new(),
+        bootstrap: if scenario.bootstrap {
+            bootstrap_servers(scenario)
+        } else {
+            Vec::new()
+        },
         local_endpoint: endpoint(id),
         election_timeout_ms: scenario.election_timeout_ms,
         fetch_timeout_ms: scenario.fetch_timeout_ms(),

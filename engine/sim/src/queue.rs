@@ -33,7 +33,10 @@ impl<E> Queue<E> {
     /// Nothing to come.
     #[must_use]
     pub fn new() -> Self {
-        Self { heap: BinaryHeap::new(), made: 0 }
+        Self {
+            heap: BinaryHeap::new(),
+            made: 0,
+        }
     }
 
     /// `event` happens at `at`, after everything that was already to happen then.
@@ -45,7 +48,9 @@ impl<E> Queue<E> {
 
     /// The next event and its time.
     pub fn pop(&mut self) -> Option<(Nanos, E)> {
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
+        self.heap
+            .pop()
+            .map(|Reverse(entry)| (entry.at, entry.event))
     }
 
     /// How many events were ever made.

@@ -13,7 +13,9 @@ impl Rng {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut word = seed;
-        Self { state: std::array::from_fn(|_| splitmix(&mut word)) }
+        Self {
+            state: std::array::from_fn(|_| splitmix(&mut word)),
+        }
     }
 
     /// A generator for one purpose, so that more choices in one place do not shift all others.
@@ -33,7 +35,11 @@ impl Rng {
 
     /// A number in `[0, bound)`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.next_u64() % bound }
+        if bound == 0 {
+            0
+        } else {
+            self.next_u64() % bound
+        }
     }
 
     /// A number in `[low, high]`.
@@ -84,11 +90,14 @@ mod tests {
     fn a_seed_means_the_same_numbers_for_ever() {
         let mut rng = Rng::new(0);
         let numbers: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
-        assert_eq!(numbers, [
-            5_987_356_902_031_041_503,
-            7_051_070_477_665_621_255,
-            6_633_766_593_972_829_180,
-        ]);
+        assert_eq!(
+            numbers,
+            [
+                5_987_356_902_031_041_503,
+                7_051_070_477_665_621_255,
+                6_633_766_593_972_829_180,
+            ]
+        );
     }
 
     #[test]

@@ -31,14 +31,22 @@ pub fn run(scenario: Scenario, tell: bool) -> Outcome {
         Ok(result) => result.err(),
         Err(panic) => Some(Violation::Panicked(message_of(&*panic))),
     };
-    if violation.is_some() {
-        let time = world.now;
-        world.trace.say(time, 0, format_args!("== {}", violation.as_ref().expect("checked")));
+    if let Some(violation) = &violation {
+        world
+            .trace
+            .say(world.now, 0, format_args!("== {violation}"));
     }
-    Outcome { seed, violation, stats: world.stats, trace_hash: world.trace.hash() }
+    Outcome {
+        seed,
+        violation,
+        stats: world.stats,
+        trace_hash: world.trace.hash(),
+    }
 }
 
 fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("(no message)").to_owned()
+    text.or(panic.downcast_ref::<&str>().copied())
+        .unwrap_or("(no message)")
+        .to_owned()
 }

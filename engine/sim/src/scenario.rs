@@ -26,6 +26,8 @@ pub struct Scenario {
     pub voters: usize,
     /// Observers: ids behind the voters'.
     pub observers: usize,
+    /// Nodes look for a leader at nameless bootstrap servers instead of the voters they know.
+    pub bootstrap: bool,
     /// Faults happen until then.
     pub faults_until: Nanos,
     /// Mean time from one fault to the next.
@@ -79,7 +81,10 @@ impl Delays {
     /// The same without unusual cases.
     #[must_use]
     pub fn healthy(self) -> Self {
-        Self { long_per_mille: 0, ..self }
+        Self {
+            long_per_mille: 0,
+            ..self
+        }
     }
 }
 
@@ -94,6 +99,7 @@ impl Scenario {
             seed,
             voters: rng.pick(&[3, 3, 3, 5]),
             observers: rng.index(2),
+            bootstrap: rng.chance(300),
             faults_until: rng.between(8, 14) * S,
             fault_interval: rng.pick(&[400 * MS, 800 * MS, 1500 * MS]),
             election_timeout_ms: rng.pick(&[150, 300, 600, 1000]),
@@ -108,7 +114,11 @@ impl Scenario {
                 long: 100 * MS,
                 long_per_mille: rng.pick(&[0, 1, 5]),
             },
-            turn: Delays { usual: (2 * US, 30 * US), long: 5 * MS, long_per_mille: 1 },
+            turn: Delays {
+                usual: (2 * US, 30 * US),
+                long: 5 * MS,
+                long_per_mille: 1,
+            },
             segment_bytes: rng.pick(&[32, 64, 256]) * 1024,
             group_bytes_max: rng.pick(&[8, 16, 64]) * 1024,
             tail_bytes: rng.pick(&[1, 8, 1024]) * 1024,
@@ -146,7 +156,7 @@ mod tests {
     #[test]
     fn every_size_of_quorum_occurs() {
         let mut sizes: Vec<_> = (0..100)
-            .map(|seed| Scenario::of(seed))
+            .map(Scenario::of)
             .map(|scenario| (scenario.voters, scenario.observers))
             .collect();
         sizes.sort_unstable();

@@ -14,7 +14,10 @@ impl Trace {
     /// An empty story, printed to standard output as it happens if `tell`.
     #[must_use]
     pub fn new(tell: bool) -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, tell }
+        Self {
+            hash: 0xcbf2_9ce4_8422_2325,
+            tell,
+        }
     }
 
     /// Something happened at `node` (or to client `node`), with two numbers that tell it apart.
@@ -41,7 +44,9 @@ impl Trace {
     }
 
     fn mix(&mut self, word: u64) {
-        self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+        self.hash = (self.hash ^ word)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(29);
     }
 }
 
@@ -53,7 +58,9 @@ mod tests {
     fn stories_that_differ_in_one_number_or_in_order_have_other_hashes() {
         let hash = |notes: &[(u64, u64)]| {
             let mut trace = Trace::new(false);
-            notes.iter().for_each(|&(a, b)| trace.note(1, 2, "sent", a, b));
+            notes
+                .iter()
+                .for_each(|&(a, b)| trace.note(1, 2, "sent", a, b));
             trace.hash()
         };
         assert_eq!(hash(&[(1, 2), (3, 4)]), hash(&[(1, 2), (3, 4)]));

@@ -26,11 +26,17 @@ const IMAGES_PER_MILLE: u64 = 3;
 
 impl World {
     pub(crate) fn turn(&mut self, node: usize, life: u64) -> Result<(), Violation> {
-        let Node { life: current, paused_until, running, .. } = &mut self.nodes[node];
-        let is_due = |running: &mut Box<Running>| {
-            *current == life && running.next_turn == Some(self.now)
+        let Node {
+            life: current,
+            paused_until,
+            running,
+            ..
+        } = &mut self.nodes[node];
+        let is_due =
+            |running: &mut Box<Running>| *current == life && running.next_turn == Some(self.now);
+        let Some(mut running) = running.take_if(is_due) else {
+            return Ok(());
         };
-        let Some(mut running) = running.take_if(is_due) else { return Ok(()) };
         running.next_turn = None;
         if *paused_until > self.now {
             let until = *paused_until;
@@ -59,7 +65,11 @@ impl World {
             // At once, so that the checkers know of a commit before the next input reads it.
             self.carry_out(node, running)?;
         }
-        if running.replica.next_deadline().is_some_and(|at| at <= now.instant) {
+        if running
+            .replica
+            .next_deadline()
+            .is_some_and(|at| at <= now.instant)
+        {
             running.replica.on_tick(now);
             running.replica.raft().check_invariants();
         }
@@ -81,7 +91,10 @@ impl World {
             }
             Stage::Running | Stage::Closing | Stage::Done => None,
         };
-        let replica = running.replica.next_deadline().map(|at| self.nodes[node].time_of(at));
+        let replica = running
+            .replica
+            .next_deadline()
+            .map(|at| self.nodes[node].time_of(at));
         // A deadline of the past was just handled; the next look is not at the same instant.
         let replica = replica.map(|at| at.max(self.now + 1));
         [stage, replica].into_iter().flatten().min()
@@ -100,7 +113,12 @@ impl World {
                 replica.on_request(now, RequestToken(token), &request);
             }
             Input::Forget { token } => replica.forget_request(RequestToken(token)),
-            Input::Response { from, id, response, records } => {
+            Input::Response {
+                from,
+                id,
+                response,
+                records,
+            } => {
                 replica.on_response(now, from, id, &response, &records);
             }
             Input::Failed { from, id, failure } => {
@@ -114,7 +132,10 @@ impl World {
                 let outcome = running.writer.on_job_done(done);
                 self.on_log_outcome(node, running, outcome);
             }
-            Input::Persisted { seq, result: Ok(()) } => replica.on_election_persisted(now, seq),
+            Input::Persisted {
+                seq,
+                result: Ok(()),
+            } => replica.on_election_persisted(now, seq),
             Input::Persisted { result: Err(_), .. } => self.on_storage_failed(node, running),
             Input::ReadDone { id, result } => replica.on_read(id, result),
             Input::Produce(produced) => return self.produce(node, running, produced),
@@ -152,7 +173,8 @@ impl World {
             }
             Ok(None) => {}
             Err(error) => {
-                self.trace.say(self.now, node, format_args!("the disk failed: {error}"));
+                self.trace
+                    .say(self.now, node, format_args!("the disk failed: {error}"));
                 self.on_storage_failed(node, running);
             }
         }
@@ -162,7 +184,9 @@ impl World {
         const FAREWELL: Nanos = 300 * MS;
         if !matches!(running.stage, Stage::Failed(_) | Stage::Done) {
             running.stage = Stage::Failed(self.now + FAREWELL);
-            running.replica.on_storage_failed(self.nodes[node].clocks(self.now));
+            running
+                .replica
+                .on_storage_failed(self.nodes[node].clocks(self.now));
         }
     }
 
@@ -206,13 +230,21 @@ impl World {
     ) -> Result<(), Violation> {
         match effect {
             Effect::Send { to, id, request } => self.send(node, to, id, request)?,
-            Effect::Respond { token, response, records } => {
+            Effect::Respond {
+                token,
+                response,
+                records,
+            } => {
                 self.respond(node, token.0, response, &records)?;
             }
             Effect::Append(batch) => self.append(node, running, batch)?,
-            Effect::Truncate { end_offset, generation } => {
+            Effect::Truncate {
+                end_offset,
+                generation,
+            } => {
                 let end = end_offset.0.unsigned_abs();
-                self.trace.note(self.now, node, "cuts its log to", end, generation.0);
+                self.trace
+                    .note(self.now, node, "cuts its log to", end, generation.0);
                 self.stats.truncations += 1;
                 let cut = self.checkers.logs[node].on_cut(end_offset);
                 self.checkers.committed.on_cut(id_of(node), &cut)?;
@@ -238,17 +270,27 @@ impl World {
                 }
             }
             Effect::Committed(high_watermark) => self.on_commit(node, running, high_watermark)?,
-            Effect::Became { role, epoch, leader_id, reason } => {
+            Effect::Became {
+                role,
+                epoch,
+                leader_id,
+                reason,
+            } => {
                 let text = format_args!(
                     "becomes {role:?} in epoch {epoch} (leader {leader_id:?}): {reason}"
                 );
                 self.trace.say(self.now, node, text);
                 let number = u64::from(epoch.0.unsigned_abs());
-                self.trace.note(self.now, node, "changes its state", number, role as u64);
+                self.trace
+                    .note(self.now, node, "changes its state", number, role as u64);
                 self.on_became(node, running, role, epoch)?;
             }
             Effect::Conflict { what, from } => {
-                self.trace.say(self.now, node, format_args!("conflict with {from:?}: {what}"));
+                self.trace.say(
+                    self.now,
+                    node,
+                    format_args!("conflict with {from:?}: {what}"),
+                );
                 self.stats.conflicts += 1;
             }
             Effect::ShutdownComplete => {
@@ -277,7 +319,13 @@ impl World {
             content: content_of(&batch.bytes),
             is_control,
         };
-        self.trace.note(self.now, node, "appends", entry.base.0.unsigned_abs(), entry.content);
+        self.trace.note(
+            self.now,
+            node,
+            "appends",
+            entry.base.0.unsigned_abs(),
+            entry.content,
+        );
         self.checkers.contents.on_batch(id_of(node), entry)?;
         self.checkers.logs[node].on_append(entry, batch.bytes.clone())?;
         if !running.is_log_closed() {
@@ -294,7 +342,8 @@ impl World {
     ) -> Result<(), Violation> {
         let raft = running.replica.raft();
         let number = high_watermark.0.unsigned_abs();
-        self.trace.note(self.now, node, "knows as committed", number, 0);
+        self.trace
+            .note(self.now, node, "knows as committed", number, 0);
         let checkers = &mut self.checkers;
         checkers.committed.on_commit(
             id_of(node),
@@ -304,8 +353,9 @@ impl World {
             checkers.logs[..self.scenario.voters].iter(),
         )?;
         if raft.role() == Role::Leader {
-            while let Some(pending) =
-                running.appends.pop_front_if(|pending| pending.end <= high_watermark)
+            while let Some(pending) = running
+                .appends
+                .pop_front_if(|pending| pending.end <= high_watermark)
             {
                 self.acknowledge(pending)?;
             }
@@ -347,7 +397,8 @@ impl World {
             Request::Vote(vote) if !vote.pre_vote => Some((vote.epoch, vote.replica.id)),
             _ => None,
         };
-        self.trace.note(self.now, node, name_of(&request), target as u64, id.0);
+        self.trace
+            .note(self.now, node, name_of(&request), target as u64, id.0);
         let exchange = Exchange {
             from: node,
             from_life: self.nodes[node].life,
@@ -363,7 +414,8 @@ impl World {
         match self.network.cross(self.now, node, target) {
             Crossing::Arrives(at) => self.queue.push(at, Event::Request(token)),
             Crossing::Breaks(at) => {
-                self.queue.push(at, Event::Broken(token, RequestFailure::Disconnected));
+                self.queue
+                    .push(at, Event::Broken(token, RequestFailure::Disconnected));
             }
             Crossing::Vanishes => {}
         }
@@ -374,7 +426,9 @@ impl World {
     fn check_sent(&mut self, node: usize, request: &Request) -> Result<(), Violation> {
         match request {
             Request::Vote(vote) if !vote.pre_vote => {
-                self.checkers.votes.on_told(id_of(node), vote.epoch, id_of(node))
+                self.checkers
+                    .votes
+                    .on_told(id_of(node), vote.epoch, id_of(node))
             }
             Request::Fetch(fetch) => {
                 let (end, epoch) = (fetch.fetch_offset, fetch.last_fetched_epoch);
@@ -401,9 +455,17 @@ impl World {
             Ok(durable) if durable >= acknowledged => Ok(()),
             Ok(durable) => {
                 let node = id_of(node);
-                Err(Violation::AcknowledgedUnflushed { node, acknowledged, epoch, durable })
+                Err(Violation::AcknowledgedUnflushed {
+                    node,
+                    acknowledged,
+                    epoch,
+                    durable,
+                })
             }
-            Err(reason) => Err(Violation::RecoveryRefused { node: id_of(node), reason }),
+            Err(reason) => Err(Violation::RecoveryRefused {
+                node: id_of(node),
+                reason,
+            }),
         }
     }
 
@@ -415,7 +477,9 @@ impl World {
         records: &[Bytes],
     ) -> Result<(), Violation> {
         let life = self.nodes[node].life;
-        let Some(exchange) = self.network.get_mut(token) else { return Ok(()) };
+        let Some(exchange) = self.network.get_mut(token) else {
+            return Ok(());
+        };
         if exchange.to != node || exchange.to_life != Some(life) || exchange.answer.is_some() {
             return Ok(());
         }
@@ -430,7 +494,8 @@ impl World {
         match self.network.cross(self.now, node, from) {
             Crossing::Arrives(at) => self.queue.push(at, Event::Answer(token)),
             Crossing::Breaks(at) => {
-                self.queue.push(at, Event::Broken(token, RequestFailure::Disconnected));
+                self.queue
+                    .push(at, Event::Broken(token, RequestFailure::Disconnected));
             }
             Crossing::Vanishes => {}
         }
@@ -438,30 +503,49 @@ impl World {
     }
 
     pub(crate) fn on_request_arrives(&mut self, token: ExchangeId) {
-        let Some(exchange) = self.network.get_mut(token) else { return };
+        let Some(exchange) = self.network.get_mut(token) else {
+            return;
+        };
         let (from, to) = (exchange.from, exchange.to);
-        let Some(request) = exchange.request.take() else { return };
+        let Some(request) = exchange.request.take() else {
+            return;
+        };
         if self.nodes[to].running.is_some() {
             exchange.to_life = Some(self.nodes[to].life);
             self.give(to, Input::Request { token, request });
         } else if let Crossing::Arrives(at) | Crossing::Breaks(at) =
             self.network.cross(self.now, to, from)
         {
-            self.queue.push(at, Event::Broken(token, RequestFailure::Refused));
+            self.queue
+                .push(at, Event::Broken(token, RequestFailure::Refused));
         }
     }
 
     pub(crate) fn on_answer_arrives(&mut self, token: ExchangeId) {
-        let Some(exchange) = self.network.close(token) else { return };
-        let Some((response, records)) = exchange.answer else { return };
+        let Some(exchange) = self.network.close(token) else {
+            return;
+        };
+        let Some((response, records)) = exchange.answer else {
+            return;
+        };
         if exchange.from_life == self.nodes[exchange.from].life {
             let (from, id): (NodeId, _) = (exchange.addressed, exchange.id);
-            self.give(exchange.from, Input::Response { from, id, response, records });
+            self.give(
+                exchange.from,
+                Input::Response {
+                    from,
+                    id,
+                    response,
+                    records,
+                },
+            );
         }
     }
 
     pub(crate) fn on_broken(&mut self, token: ExchangeId, failure: RequestFailure) {
-        let Some(exchange) = self.network.close(token) else { return };
+        let Some(exchange) = self.network.close(token) else {
+            return;
+        };
         self.forget_at(exchange.to, exchange.to_life, token);
         if exchange.from_life == self.nodes[exchange.from].life {
             let (from, id) = (exchange.addressed, exchange.id);

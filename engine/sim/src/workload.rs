@@ -90,7 +90,13 @@ impl Batches {
         let batch = builder.build();
         let content = content_of(&batch);
         let records = u32::try_from(records).expect("at most 5");
-        Produced { client, op, batch, records, content }
+        Produced {
+            client,
+            op,
+            batch,
+            records,
+            content,
+        }
     }
 }
 

@@ -32,11 +32,23 @@ pub(crate) enum Event {
     /// Whoever asked learns that no answer will come.
     Broken(ExchangeId, RequestFailure),
     /// Something of a client, or of a broken connection, arrives.
-    Arrives { node: usize, life: Option<u64>, input: Input },
+    Arrives {
+        node: usize,
+        life: Option<u64>,
+        input: Input,
+    },
     /// The group on its way to the disk goes on.
-    Group { node: usize, life: u64, step: GroupStep },
+    Group {
+        node: usize,
+        life: u64,
+        step: GroupStep,
+    },
     /// The background thread carries its task out, or reports it.
-    Background { node: usize, life: u64, is_done: bool },
+    Background {
+        node: usize,
+        life: u64,
+        is_done: bool,
+    },
     /// A node starts.
     Start(usize),
     /// A client's timer.
@@ -111,7 +123,9 @@ const PATIENCE_ELECTION_TIMEOUTS: u64 = 10;
 impl World {
     pub(crate) fn new(scenario: Scenario, tell: bool) -> Self {
         let mut rng = Rng::new(scenario.seed ^ 0x5176_0000);
-        let nodes = (0..scenario.nodes()).map(|index| new_node(index, &mut rng)).collect();
+        let nodes = (0..scenario.nodes())
+            .map(|index| new_node(index, &mut rng))
+            .collect();
         let network = Network::new(
             rng.fork(),
             scenario.nodes(),
@@ -124,7 +138,9 @@ impl World {
             contents: Contents::default(),
             committed: Committed::default(),
             acknowledged: Acknowledged::default(),
-            logs: (0..scenario.nodes()).map(|index| DurableLog::new(id_of(index))).collect(),
+            logs: (0..scenario.nodes())
+                .map(|index| DurableLog::new(id_of(index)))
+                .collect(),
         };
         let mut world = Self {
             now: 0,
@@ -136,7 +152,10 @@ impl World {
             readers: Vec::new(),
             checkers,
             phase: Phase::Faults,
-            stats: Stats { seeds: 1, ..Stats::default() },
+            stats: Stats {
+                seeds: 1,
+                ..Stats::default()
+            },
             trace: Trace::new(tell),
             scenario,
             rng,
@@ -160,7 +179,9 @@ impl World {
     /// The first broken promise.
     pub(crate) fn run(&mut self) -> Result<(), Violation> {
         while self.phase != Phase::Over {
-            let Some((at, event)) = self.queue.pop() else { break };
+            let Some((at, event)) = self.queue.pop() else {
+                break;
+            };
             assert!(at >= self.now, "time went back from {} to {at}", self.now);
             assert!(self.queue.made() < EVENTS_MAX, "the run does not end");
             self.now = at;
@@ -181,7 +202,11 @@ impl World {
                 }
             }
             Event::Group { node, life, step } => return self.on_group_step(node, life, step),
-            Event::Background { node, life, is_done } => {
+            Event::Background {
+                node,
+                life,
+                is_done,
+            } => {
                 return self.on_background(node, life, is_done);
             }
             Event::Start(node) => return self.start(node),
@@ -208,7 +233,9 @@ impl World {
     /// Gives a node its next turn at `at` or earlier.
     pub(crate) fn wake(&mut self, node: usize, at: Nanos) {
         let life = self.nodes[node].life;
-        let Some(running) = &mut self.nodes[node].running else { return };
+        let Some(running) = &mut self.nodes[node].running else {
+            return;
+        };
         if running.next_turn.is_none_or(|next| at < next) {
             running.next_turn = Some(at);
             self.queue.push(at, Event::Turn { node, life });
@@ -234,7 +261,8 @@ impl World {
         match self.nodes[node].start(self.now, &self.scenario, seed) {
             Ok(found) => {
                 let (end, epoch) = (found.log.end(), found.election.epoch);
-                self.trace.note(self.now, node, "starts", end.0 as u64, epoch.0 as u64);
+                self.trace
+                    .note(self.now, node, "starts", end.0 as u64, epoch.0 as u64);
                 self.stats.starts += 1;
                 self.checkers.votes.on_recovered(id, found.election)?;
                 self.checkers.votes.on_persisted(id, found.election)?;
@@ -246,14 +274,16 @@ impl World {
                 Ok(())
             }
             Err(StartError::Crashed) => {
-                self.trace.note(self.now, node, "crashes while it starts", 0, 0);
+                self.trace
+                    .note(self.now, node, "crashes while it starts", 0, 0);
                 self.stats.crashes += 1;
                 cut_power(&self.nodes[node].disk, &mut self.rng);
                 self.start_later(node, 10 * MS, 500 * MS);
                 Ok(())
             }
             Err(StartError::DiskFailed(error)) if self.phase == Phase::Faults => {
-                self.trace.say(self.now, node, format_args!("does not start: {error}"));
+                self.trace
+                    .say(self.now, node, format_args!("does not start: {error}"));
                 self.start_later(node, 10 * MS, 500 * MS);
                 Ok(())
             }
@@ -282,12 +312,18 @@ impl World {
             Phase::Recovering { since } => {
                 if self.nodes.iter().all(Node::is_up) {
                     let acknowledged = self.stats.acknowledged;
-                    self.phase = Phase::Healed { since: self.now, acknowledged };
+                    self.phase = Phase::Healed {
+                        since: self.now,
+                        acknowledged,
+                    };
                 } else if self.now > since + RECOVERY_MAX {
                     return Err(self.stuck(since, "not every node came back"));
                 }
             }
-            Phase::Healed { since, acknowledged } => {
+            Phase::Healed {
+                since,
+                acknowledged,
+            } => {
                 if self.leader().is_some() && self.stats.acknowledged > acknowledged {
                     self.stop_clients();
                     self.phase = Phase::Settling { since: self.now };
@@ -310,12 +346,19 @@ impl World {
 
     fn check_patience(&self, since: Nanos, what: &str) -> Result<(), Violation> {
         let patience = PATIENCE_ELECTION_TIMEOUTS * self.scenario.election_timeout_ms * MS;
-        if self.now <= since + patience { Ok(()) } else { Err(self.stuck(since, what)) }
+        if self.now <= since + patience {
+            Ok(())
+        } else {
+            Err(self.stuck(since, what))
+        }
     }
 
     fn stuck(&self, since: Nanos, what: &str) -> Violation {
         let waited_ms = (self.now - since) / MS;
-        Violation::Stuck { waited_ms, what: format!("{what}; {}", self.describe_nodes()) }
+        Violation::Stuck {
+            waited_ms,
+            what: format!("{what}; {}", self.describe_nodes()),
+        }
     }
 
     fn describe_nodes(&self) -> String {
@@ -333,7 +376,11 @@ impl World {
                 )
             }
         };
-        self.nodes.iter().map(describe).collect::<Vec<_>>().join("; ")
+        self.nodes
+            .iter()
+            .map(describe)
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     /// Whether all nodes have the same log and know that it is committed.

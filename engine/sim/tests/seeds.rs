@@ -18,7 +18,10 @@ fn two_hundred_seeds_break_no_promise() {
     println!("{totals}");
     assert!(totals.leader_changes >= 2 * SEEDS, "too quiet: {totals}");
     assert!(totals.crashes >= 2 * SEEDS, "too quiet: {totals}");
-    assert!(totals.acknowledged >= 100 * SEEDS, "too little work: {totals}");
+    assert!(
+        totals.acknowledged >= 100 * SEEDS,
+        "too little work: {totals}"
+    );
     for (what, count) in [
         ("shutdowns", totals.shutdowns),
         ("partitions", totals.partitions),
@@ -47,8 +50,13 @@ fn same_seed_twice_tells_the_same_story() {
 /// Runs seeds until the lie is found; how many it took.
 fn seeds_until_found(mutant: Mutant) -> u64 {
     let found = (0..300).find(|&seed| {
-        let scenario = Scenario { mutant: Some(mutant), ..Scenario::of(seed) };
-        run(scenario, false).violation.is_some_and(|violation| !violation.is_liveness())
+        let scenario = Scenario {
+            mutant: Some(mutant),
+            ..Scenario::of(seed)
+        };
+        run(scenario, false)
+            .violation
+            .is_some_and(|violation| !violation.is_liveness())
     });
     found.unwrap_or_else(|| panic!("{mutant:?} was not found")) + 1
 }

@@ -50,7 +50,8 @@ impl Acknowledged {
         offset: Offset,
         committed: &LogCopy,
     ) -> Result<(), Violation> {
-        self.ops.insert(content, (op, Outcome::Acknowledged(offset)));
+        self.ops
+            .insert(content, (op, Outcome::Acknowledged(offset)));
         match committed.at(offset) {
             Some(batch) if batch.base == offset && batch.content == content => Ok(()),
             found => Err(Violation::AcknowledgedUncommitted { op, offset, found }),
@@ -61,7 +62,9 @@ impl Acknowledged {
     #[must_use]
     pub fn count(&self) -> u64 {
         let outcomes = self.ops.values();
-        outcomes.filter(|(_, outcome)| matches!(outcome, Outcome::Acknowledged(_))).count() as u64
+        outcomes
+            .filter(|(_, outcome)| matches!(outcome, Outcome::Acknowledged(_)))
+            .count() as u64
     }
 
     /// The final log of `node`.
@@ -75,7 +78,10 @@ impl Acknowledged {
             let is_first = places.insert(batch.content, batch.base).is_none();
             match sent {
                 Some((op, Outcome::Refused)) => {
-                    return Err(Violation::RefusedAppeared { op: *op, offset: batch.base });
+                    return Err(Violation::RefusedAppeared {
+                        op: *op,
+                        offset: batch.base,
+                    });
                 }
                 Some(_) if is_first => {}
                 _ => return Err(Violation::NotFromClients { batch }),
@@ -85,7 +91,11 @@ impl Acknowledged {
             if let Outcome::Acknowledged(offset) = *outcome
                 && places.get(content) != Some(&offset)
             {
-                return Err(Violation::AcknowledgedLost { op: *op, offset, node });
+                return Err(Violation::AcknowledgedLost {
+                    op: *op,
+                    offset,
+                    node,
+                });
             }
         }
         Ok(())
@@ -108,9 +118,20 @@ mod tests {
     fn acknowledgement_of_what_is_not_committed_is_found() {
         let mut acknowledged = sent(Outcome::Unknown);
         let committed = log(&[entry(0, 2, 1, 7)]);
-        assert!(acknowledged.on_acknowledged(OpId(4), 7, Offset(2), &committed).is_err());
-        assert!(acknowledged.on_acknowledged(OpId(4), 8, Offset(0), &committed).is_err());
-        assert_eq!(acknowledged.on_acknowledged(OpId(4), 7, Offset(0), &committed), Ok(()));
+        assert!(
+            acknowledged
+                .on_acknowledged(OpId(4), 7, Offset(2), &committed)
+                .is_err()
+        );
+        assert!(
+            acknowledged
+                .on_acknowledged(OpId(4), 8, Offset(0), &committed)
+                .is_err()
+        );
+        assert_eq!(
+            acknowledged.on_acknowledged(OpId(4), 7, Offset(0), &committed),
+            Ok(())
+        );
     }
 
     #[test]

@@ -37,20 +37,36 @@ impl Committed {
         let known = match before {
             Some((_, from)) if from > high_watermark => {
                 let to = high_watermark;
-                return Err(Violation::HighWatermarkWentBack { node, epoch, from, to });
+                return Err(Violation::HighWatermarkWentBack {
+                    node,
+                    epoch,
+                    from,
+                    to,
+                });
             }
             Some((_, from)) => from,
             None => Offset(0),
         };
         let is_end = own.at(Offset(high_watermark.0 - 1)).map(|batch| batch.end);
         if is_end != Some(high_watermark) {
-            return Err(Violation::CommittedNothing { node, high_watermark });
+            return Err(Violation::CommittedNothing {
+                node,
+                high_watermark,
+            });
         }
-        for &batch in own.from(known).iter().take_while(|batch| batch.end <= high_watermark) {
+        for &batch in own
+            .from(known)
+            .iter()
+            .take_while(|batch| batch.end <= high_watermark)
+        {
             match self.log.at(batch.base) {
                 Some(expected) if expected != batch => {
                     let found = Some(batch);
-                    return Err(Violation::CommittedDiffers { node, expected, found });
+                    return Err(Violation::CommittedDiffers {
+                        node,
+                        expected,
+                        found,
+                    });
                 }
                 Some(_) => {}
                 None => self.extend(node, batch, voters.clone())?,
@@ -86,7 +102,10 @@ impl Committed {
     /// # Errors
     /// If one of them is committed.
     pub fn on_cut(&self, node: NodeId, cut: &[Entry]) -> Result<(), Violation> {
-        match cut.iter().find(|batch| self.log.at(batch.base) == Some(**batch)) {
+        match cut
+            .iter()
+            .find(|batch| self.log.at(batch.base) == Some(**batch))
+        {
             Some(&batch) => Err(Violation::CutCommitted { node, batch }),
             None => Ok(()),
         }
@@ -99,7 +118,11 @@ impl Committed {
     pub fn on_shown(&self, node: NodeId, shown: Entry) -> Result<(), Violation> {
         match self.log.at(shown.base) {
             Some(batch) if batch == shown => Ok(()),
-            committed => Err(Violation::ShownUncommitted { node, shown, committed }),
+            committed => Err(Violation::ShownUncommitted {
+                node,
+                shown,
+                committed,
+            }),
         }
     }
 
@@ -116,7 +139,11 @@ impl Committed {
         for &expected in self.log.entries() {
             let found = log.at(expected.base);
             if found != Some(expected) {
-                return Err(Violation::CommittedDiffers { node, expected, found });
+                return Err(Violation::CommittedDiffers {
+                    node,
+                    expected,
+                    found,
+                });
             }
         }
         Ok(())
@@ -152,11 +179,17 @@ mod tests {
         let disks = [disk(1, &two(), 2), disk(2, &two(), 1), disk(3, &[], 0)];
         let mut committed = Committed::default();
         let own = log(&two());
-        committed.on_commit(1, Epoch(1), Offset(A), &own, disks.iter()).unwrap();
+        committed
+            .on_commit(1, Epoch(1), Offset(A), &own, disks.iter())
+            .unwrap();
         let found = committed.on_commit(1, Epoch(1), Offset(5), &own, disks.iter());
         assert!(matches!(
             found,
-            Err(Violation::CommittedWithoutMajority { holders: 1, voters: 3, .. })
+            Err(Violation::CommittedWithoutMajority {
+                holders: 1,
+                voters: 3,
+                ..
+            })
         ));
     }
 
@@ -165,22 +198,34 @@ mod tests {
         let disks = [disk(1, &two(), 2)];
         let mut committed = Committed::default();
         let own = log(&two());
-        assert!(committed.on_commit(1, Epoch(1), Offset(1), &own, disks.iter()).is_err());
+        assert!(
+            committed
+                .on_commit(1, Epoch(1), Offset(1), &own, disks.iter())
+                .is_err()
+        );
         let mut committed = Committed::default();
-        committed.on_commit(1, Epoch(1), Offset(5), &own, disks.iter()).unwrap();
+        committed
+            .on_commit(1, Epoch(1), Offset(5), &own, disks.iter())
+            .unwrap();
         assert!(matches!(
             committed.on_commit(1, Epoch(1), Offset(A), &own, disks.iter()),
             Err(Violation::HighWatermarkWentBack { .. })
         ));
         committed.on_stopped(1);
-        assert!(committed.on_commit(1, Epoch(1), Offset(A), &own, disks.iter()).is_ok());
+        assert!(
+            committed
+                .on_commit(1, Epoch(1), Offset(A), &own, disks.iter())
+                .is_ok()
+        );
     }
 
     #[test]
     fn other_committed_record_is_found_whoever_has_it() {
         let disks = [disk(1, &two(), 2)];
         let mut committed = Committed::default();
-        committed.on_commit(1, Epoch(1), Offset(5), &log(&two()), disks.iter()).unwrap();
+        committed
+            .on_commit(1, Epoch(1), Offset(5), &log(&two()), disks.iter())
+            .unwrap();
         let other = log(&[entry(0, A, 1, 7), entry(A, 5, 2, 9)]);
         assert!(matches!(
             committed.on_commit(2, Epoch(2), Offset(5), &other, disks.iter()),

@@ -24,7 +24,13 @@ impl Contents {
                 Some(first) if first != batch => {
                     let epoch = batch.epoch;
                     let second = batch;
-                    return Err(Violation::TwoContents { offset, epoch, first, second, node });
+                    return Err(Violation::TwoContents {
+                        offset,
+                        epoch,
+                        first,
+                        second,
+                        node,
+                    });
                 }
                 _ => {}
             }
@@ -43,10 +49,18 @@ mod tests {
         let mut contents = Contents::default();
         contents.on_batch(1, entry(4, 7, 2, 9)).unwrap();
         assert_eq!(contents.on_batch(2, entry(4, 7, 2, 9)), Ok(()));
-        assert_eq!(contents.on_batch(2, entry(4, 7, 3, 8)), Ok(()), "another epoch");
+        assert_eq!(
+            contents.on_batch(2, entry(4, 7, 3, 8)),
+            Ok(()),
+            "another epoch"
+        );
         assert!(matches!(
             contents.on_batch(2, entry(6, 8, 2, 9)),
-            Err(Violation::TwoContents { offset: Offset(6), node: 2, .. })
+            Err(Violation::TwoContents {
+                offset: Offset(6),
+                node: 2,
+                ..
+            })
         ));
     }
 }

@@ -24,7 +24,10 @@ impl DurableLog {
     /// An empty log of `node`.
     #[must_use]
     pub fn new(node: NodeId) -> Self {
-        Self { node, ..Self::default() }
+        Self {
+            node,
+            ..Self::default()
+        }
     }
 
     /// Everything that is appended, flushed or not.
@@ -67,8 +70,12 @@ impl DurableLog {
     /// # Errors
     /// None in a log that is written in order.
     pub fn on_flush(&mut self, data: &[u8]) -> Result<(), Violation> {
-        let Some((_, first)) = self.pending.front() else { return Ok(()) };
-        let Some(mut at) = position_of(first, data) else { return Ok(()) };
+        let Some((_, first)) = self.pending.front() else {
+            return Ok(());
+        };
+        let Some(mut at) = position_of(first, data) else {
+            return Ok(());
+        };
         while let Some((batch, bytes)) = self.pending.front()
             && data[at..].starts_with(bytes)
         {
@@ -94,7 +101,12 @@ impl DurableLog {
             return Ok(());
         }
         let (node, durable) = (self.node, self.flushed.end());
-        Err(Violation::AcknowledgedUnflushed { node, acknowledged: end, epoch, durable })
+        Err(Violation::AcknowledgedUnflushed {
+            node,
+            acknowledged: end,
+            epoch,
+            durable,
+        })
     }
 
     /// The node restarted and found `recovered`, all of it durable.
@@ -104,7 +116,10 @@ impl DurableLog {
     /// or not in this order, when the node stopped.
     pub fn on_recovered(&mut self, recovered: LogCopy) -> Result<(), Violation> {
         let was_there = recovered.is_prefix_of(&self.appended)
-            || self.before_cuts.iter().any(|log| recovered.is_prefix_of(log));
+            || self
+                .before_cuts
+                .iter()
+                .any(|log| recovered.is_prefix_of(log));
         if !was_there || !self.flushed.is_prefix_of(&recovered) {
             return Err(Violation::RecoveredWrongly {
                 node: self.node,
@@ -140,7 +155,8 @@ mod tests {
     fn three() -> DurableLog {
         let mut log = DurableLog::new(1);
         for (base, byte) in [(0, 1), (1, 2), (2, 3)] {
-            log.on_append(entry(base, base + 1, 1, u64::from(byte)), bytes(byte)).unwrap();
+            log.on_append(entry(base, base + 1, 1, u64::from(byte)), bytes(byte))
+                .unwrap();
         }
         let data = [&[0; 10][..], &bytes(1), &bytes(2), &[0; 100]].concat();
         log.on_flush(&data).unwrap();
@@ -154,7 +170,10 @@ mod tests {
         assert_eq!(log.on_acknowledge(Offset(2), Epoch(1)), Ok(()));
         assert!(log.on_acknowledge(Offset(3), Epoch(1)).is_err());
         assert!(log.on_acknowledge(Offset(2), Epoch(2)).is_err());
-        assert_eq!(DurableLog::new(1).on_acknowledge(Offset(0), Epoch(0)), Ok(()));
+        assert_eq!(
+            DurableLog::new(1).on_acknowledge(Offset(0), Epoch(0)),
+            Ok(())
+        );
     }
 
     #[test]

@@ -17,9 +17,11 @@ impl Leaders {
     /// If another node led it.
     pub fn on_leader(&mut self, node: NodeId, epoch: Epoch) -> Result<bool, Violation> {
         match self.by_epoch.insert(epoch, node) {
-            Some(first) if first != node => {
-                Err(Violation::TwoLeaders { epoch, first, second: node })
-            }
+            Some(first) if first != node => Err(Violation::TwoLeaders {
+                epoch,
+                first,
+                second: node,
+            }),
             before => Ok(before.is_none()),
         }
     }
@@ -36,6 +38,13 @@ mod tests {
         assert_eq!(leaders.on_leader(1, Epoch(3)), Ok(false));
         assert_eq!(leaders.on_leader(2, Epoch(4)), Ok(true));
         let found = leaders.on_leader(2, Epoch(3));
-        assert_eq!(found, Err(Violation::TwoLeaders { epoch: Epoch(3), first: 1, second: 2 }));
+        assert_eq!(
+            found,
+            Err(Violation::TwoLeaders {
+                epoch: Epoch(3),
+                first: 1,
+                second: 2
+            })
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! A plain copy of a log: its batches by offset, epoch and content. Nothing is ever left out.
 
-use quorate_raft::{Epoch, NodeId, Offset};
 use super::Violation;
+use quorate_raft::{Epoch, NodeId, Offset};
 use quorate_storage::format::{BatchError, batches};
 
 /// A batch, as far as logs are compared.
@@ -29,7 +29,9 @@ const STAMPED_BYTES: usize = 21;
 #[must_use]
 pub fn content_of(batch: &[u8]) -> u64 {
     let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    batch[STAMPED_BYTES..].iter().fold(0xcbf2_9ce4_8422_2325, hash)
+    batch[STAMPED_BYTES..]
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, hash)
 }
 
 /// The batches in a run of bytes.
@@ -78,7 +80,11 @@ impl LogCopy {
     pub fn push(&mut self, node: NodeId, batch: Entry) -> Result<(), Violation> {
         let epoch = self.entries.last().map_or(Epoch(0), |last| last.epoch);
         if batch.base != self.end() || batch.end <= batch.base || batch.epoch < epoch {
-            return Err(Violation::NotContiguous { node, end: self.end(), batch });
+            return Err(Violation::NotContiguous {
+                node,
+                end: self.end(),
+                batch,
+            });
         }
         self.entries.push(batch);
         Ok(())
@@ -94,7 +100,10 @@ impl LogCopy {
     #[must_use]
     pub fn at(&self, offset: Offset) -> Option<Entry> {
         let index = self.entries.partition_point(|entry| entry.end <= offset);
-        self.entries.get(index).copied().filter(|entry| entry.base <= offset)
+        self.entries
+            .get(index)
+            .copied()
+            .filter(|entry| entry.base <= offset)
     }
 
     /// The batches from the one that holds `from`.
@@ -114,7 +123,10 @@ impl LogCopy {
     #[must_use]
     pub fn parts_from(&self, other: &Self) -> Offset {
         let pairs = self.entries.iter().zip(&other.entries);
-        pairs.take_while(|(a, b)| a == b).last().map_or(Offset(0), |(shared, _)| shared.end)
+        pairs
+            .take_while(|(a, b)| a == b)
+            .last()
+            .map_or(Offset(0), |(shared, _)| shared.end)
     }
 }
 
@@ -124,12 +136,20 @@ pub(crate) mod tests {
 
     pub(crate) fn entry(base: i64, end: i64, epoch: i32, content: u64) -> Entry {
         let (base, end) = (Offset(base), Offset(end));
-        Entry { base, end, epoch: Epoch(epoch), content, is_control: false }
+        Entry {
+            base,
+            end,
+            epoch: Epoch(epoch),
+            content,
+            is_control: false,
+        }
     }
 
     pub(crate) fn log(entries: &[Entry]) -> LogCopy {
         let mut log = LogCopy::default();
-        entries.iter().for_each(|entry| log.push(1, *entry).unwrap());
+        entries
+            .iter()
+            .for_each(|entry| log.push(1, *entry).unwrap());
         log
     }
 

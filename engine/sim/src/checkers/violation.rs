@@ -29,7 +29,9 @@ pub enum Violation {
         second: NodeId,
     },
     /// A vote left before it was on the voter's disk.
-    #[error("voter {voter} spoke of its vote for {candidate} in epoch {epoch} before it was durable")]
+    #[error(
+        "voter {voter} spoke of its vote for {candidate} in epoch {epoch} before it was durable"
+    )]
     VoteNotDurable {
         /// The voter.
         voter: NodeId,
@@ -73,7 +75,9 @@ pub enum Violation {
         batch: Entry,
     },
     /// A replica said that it has flushed what its disk does not have.
-    #[error("node {node} acknowledged offset {acknowledged} of epoch {epoch}, its disk holds {durable}")]
+    #[error(
+        "node {node} acknowledged offset {acknowledged} of epoch {epoch}, its disk holds {durable}"
+    )]
     AcknowledgedUnflushed {
         /// Who.
         node: NodeId,
@@ -85,7 +89,9 @@ pub enum Violation {
         durable: Offset,
     },
     /// A restarted node lacks what its disk had flushed, or has what it never had.
-    #[error("node {node} recovered a log to {recovered} that parts at {at} from what it had flushed to {durable}")]
+    #[error(
+        "node {node} recovered a log to {recovered} that parts at {at} from what it had flushed to {durable}"
+    )]
     RecoveredWrongly {
         /// Who.
         node: NodeId,
@@ -161,7 +167,9 @@ pub enum Violation {
         batch: Entry,
     },
     /// A client was told that its batch is committed, and it is not.
-    #[error("client batch {op:?} was acknowledged at offset {offset}, where {found:?} is committed")]
+    #[error(
+        "client batch {op:?} was acknowledged at offset {offset}, where {found:?} is committed"
+    )]
     AcknowledgedUncommitted {
         /// Which.
         op: OpId,
@@ -171,7 +179,9 @@ pub enum Violation {
         found: Option<Entry>,
     },
     /// A client was told that its batch is committed, and in the end it is gone.
-    #[error("client batch {op:?}, acknowledged at offset {offset}, is not in the final log of node {node}")]
+    #[error(
+        "client batch {op:?}, acknowledged at offset {offset}, is not in the final log of node {node}"
+    )]
     AcknowledgedLost {
         /// Which.
         op: OpId,

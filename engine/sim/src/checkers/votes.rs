@@ -16,11 +16,7 @@ impl Votes {
     ///
     /// # Errors
     /// If the epoch went back, or the vote of an epoch is a second one.
-    pub fn on_persisted(
-        &mut self,
-        node: NodeId,
-        election: ElectionState,
-    ) -> Result<(), Violation> {
+    pub fn on_persisted(&mut self, node: NodeId, election: ElectionState) -> Result<(), Violation> {
         if let Some(before) = self.durable.insert(node, election)
             && before.epoch > election.epoch
         {
@@ -50,7 +46,11 @@ impl Votes {
             // Who leads has voted for itself; who follows has kept its vote or its leader.
             || durable.epoch == epoch && durable.leader_id.is_some();
         if !holds {
-            return Err(Violation::VoteNotDurable { voter, epoch, candidate });
+            return Err(Violation::VoteNotDurable {
+                voter,
+                epoch,
+                candidate,
+            });
         }
         self.give(voter, epoch, candidate)
     }
@@ -59,17 +59,14 @@ impl Votes {
     ///
     /// # Errors
     /// If that is not what was durable.
-    pub fn on_recovered(
-        &self,
-        node: NodeId,
-        election: ElectionState,
-    ) -> Result<(), Violation> {
+    pub fn on_recovered(&self, node: NodeId, election: ElectionState) -> Result<(), Violation> {
         let durable = self.durable.get(&node).copied().unwrap_or_default();
         if stored(durable) == stored(election) || election.epoch > durable.epoch {
             return Ok(());
         }
         // A write that was not reported any more may have landed.
-        let keeps_vote = election.voted.map(|voted| voted.id) == durable.voted.map(|voted| voted.id)
+        let keeps_vote = election.voted.map(|voted| voted.id)
+            == durable.voted.map(|voted| voted.id)
             || election.leader_id.is_some();
         if election.epoch == durable.epoch && (durable.voted.is_none() || keeps_vote) {
             return Ok(());
@@ -79,9 +76,12 @@ impl Votes {
 
     fn give(&mut self, voter: NodeId, epoch: Epoch, to: NodeId) -> Result<(), Violation> {
         match self.given.insert((voter, epoch), to) {
-            Some(first) if first != to => {
-                Err(Violation::VotedTwice { voter, epoch, first, second: to })
-            }
+            Some(first) if first != to => Err(Violation::VotedTwice {
+                voter,
+                epoch,
+                first,
+                second: to,
+            }),
             _ => Ok(()),
         }
     }
@@ -89,7 +89,11 @@ impl Votes {
 
 /// What the file format keeps of an election (version 0 has no directory ids).
 fn stored(election: ElectionState) -> (Epoch, Option<NodeId>, Option<NodeId>) {
-    (election.epoch, election.leader_id, election.voted.map(|voted| voted.id))
+    (
+        election.epoch,
+        election.leader_id,
+        election.voted.map(|voted| voted.id),
+    )
 }
 
 #[cfg(test)]
@@ -99,7 +103,11 @@ mod tests {
 
     fn voted(epoch: i32, id: NodeId) -> ElectionState {
         let voted = Some(ReplicaKey::of(id));
-        ElectionState { epoch: Epoch(epoch), leader_id: None, voted }
+        ElectionState {
+            epoch: Epoch(epoch),
+            leader_id: None,
+            voted,
+        }
     }
 
     #[test]
@@ -108,11 +116,18 @@ mod tests {
         let early = votes.on_told(1, Epoch(2), 3);
         assert_eq!(
             early,
-            Err(Violation::VoteNotDurable { voter: 1, epoch: Epoch(2), candidate: 3 })
+            Err(Violation::VoteNotDurable {
+                voter: 1,
+                epoch: Epoch(2),
+                candidate: 3
+            })
         );
         votes.on_persisted(1, voted(2, 3)).unwrap();
         assert_eq!(votes.on_told(1, Epoch(2), 3), Ok(()));
-        assert!(votes.on_told(1, Epoch(2), 2).is_err(), "the vote of another");
+        assert!(
+            votes.on_told(1, Epoch(2), 2).is_err(),
+            "the vote of another"
+        );
     }
 
     #[test]
@@ -121,7 +136,11 @@ mod tests {
         votes.on_persisted(1, voted(2, 3)).unwrap();
         assert!(matches!(
             votes.on_persisted(1, voted(2, 1)),
-            Err(Violation::VotedTwice { first: 3, second: 1, .. })
+            Err(Violation::VotedTwice {
+                first: 3,
+                second: 1,
+                ..
+            })
         ));
         assert!(matches!(
             votes.on_persisted(1, voted(1, 3)),
@@ -133,8 +152,15 @@ mod tests {
     fn leader_that_voted_for_another_is_found() {
         let mut votes = Votes::default();
         votes.on_persisted(1, voted(2, 3)).unwrap();
-        let itself = ElectionState { epoch: Epoch(2), leader_id: Some(1), voted: None };
-        assert!(matches!(votes.on_persisted(1, itself), Err(Violation::VotedTwice { .. })));
+        let itself = ElectionState {
+            epoch: Epoch(2),
+            leader_id: Some(1),
+            voted: None,
+        };
+        assert!(matches!(
+            votes.on_persisted(1, itself),
+            Err(Violation::VotedTwice { .. })
+        ));
     }
 
     #[test]
