@@ -10,10 +10,11 @@
 
 mod common;
 
-use common::{Cluster, Deadline, Load, PROBE_VALUE, RawClient, batch, pause, read_all, s};
+use common::{
+    Background, Cluster, Deadline, Load, PROBE_VALUE, RawClient, batch, pause, read_all, s,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Hand-overs per size of the quorum. The median counts: the machine does other things as well.
@@ -76,32 +77,33 @@ fn hand_over(cluster: &mut Cluster, load: &Load) -> Duration {
 /// One thread and connection for each voter but the leader, each trying to commit a record.
 struct Probes {
     commits: mpsc::Receiver<Instant>,
-    stop: Arc<AtomicBool>,
+    _threads: Vec<Background<()>>,
 }
 
 impl Probes {
     /// Returns when all are connected and were refused once, since another voter leads.
     fn start(cluster: &Cluster, leader: i32) -> Self {
         let (commit_out, commits) = mpsc::channel();
-        let stop = Arc::new(AtomicBool::new(false));
+        let mut threads = Vec::new();
         for node in cluster.nodes().iter().filter(|node| node.id != leader) {
             let mut client = RawClient::connect(&node.address).expect("a voter that listens");
             let refused = client.produce(&batch(PROBE_VALUE)).expect("an answer");
             assert_eq!(refused.error, NOT_LEADER, "voter {leader} led just now");
-            let (commit_out, stop) = (commit_out.clone(), Arc::clone(&stop));
-            thread::spawn(move || try_to_commit(client, &commit_out, &stop));
+            let commit_out = commit_out.clone();
+            threads.push(Background::start(move |stop| {
+                try_to_commit(client, &commit_out, stop);
+            }));
         }
-        Self { commits, stop }
+        Self {
+            commits,
+            _threads: threads,
+        }
     }
 
     /// When the first commit was known to a client.
     fn first_commit(self) -> Instant {
-        let first = self
-            .commits
-            .recv_timeout(s(20))
-            .expect("a commit by another voter");
-        self.stop.store(true, Ordering::Release);
-        first
+        let first = self.commits.recv_timeout(s(20));
+        first.expect("a commit by another voter")
     }
 }
 

@@ -8,11 +8,10 @@
 
 mod common;
 
-use common::{Cluster, Load, Record, pause, quorate, read_all, s};
+use common::{Background, Cluster, Load, Record, pause, quorate, read_all, s};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -39,9 +38,8 @@ const LINES: usize = 150;
 
 /// Commits atomic batches one after the other until told to stop.
 struct AtomicAppends {
-    stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
-    thread: JoinHandle<Vec<Outcome>>,
+    thread: Background<Vec<Outcome>>,
 }
 
 /// How one `quorate append --atomic` ended.
@@ -54,31 +52,21 @@ struct Outcome {
 
 impl AtomicAppends {
     fn start(bootstrap: &str) -> Self {
-        let (stop, done) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let (bootstrap, until, count) =
-            (bootstrap.to_owned(), Arc::clone(&stop), Arc::clone(&done));
-        let thread = thread::spawn(move || {
+        let done = Arc::new(AtomicU64::new(0));
+        let (bootstrap, count) = (bootstrap.to_owned(), Arc::clone(&done));
+        let thread = Background::start(move |stop| {
             let mut outcomes = Vec::new();
             for batch in 0.. {
-                if until.load(Ordering::Acquire) {
+                if stop.load(Ordering::Acquire) {
                     break;
                 }
-                let arguments = ["append", "--atomic", "--bootstrap-server", &bootstrap];
-                let finished = quorate(&arguments, &lines_of(batch), s(60));
-                let committed = finished.status.success();
-                assert!(
-                    !committed || finished.stdout.lines().count() == LINES,
-                    "{finished:?}"
-                );
+                let committed = append_atomically(&bootstrap, batch);
                 outcomes.push(Outcome { batch, committed });
                 count.fetch_add(u64::from(committed), Ordering::AcqRel);
             }
             outcomes
         });
-        Self { stop, done, thread }
+        Self { done, thread }
     }
 
     fn wait_for_commits(&self, more: u64) {
@@ -89,9 +77,19 @@ impl AtomicAppends {
     }
 
     fn finish(self) -> Vec<Outcome> {
-        self.stop.store(true, Ordering::Release);
-        self.thread.join().expect("the appending thread")
+        self.thread.stop();
+        self.thread.join()
     }
+}
+
+/// Whether the command said that the batch is committed.
+fn append_atomically(bootstrap: &str, batch: u64) -> bool {
+    let arguments = ["append", "--atomic", "--bootstrap-server", bootstrap];
+    let finished = quorate(&arguments, &lines_of(batch), s(60));
+    let committed = finished.status.success();
+    let printed = finished.stdout.lines().count();
+    assert!(!committed || printed == LINES, "{finished:?}");
+    committed
 }
 
 fn lines_of(batch: u64) -> String {

@@ -1,6 +1,6 @@
 //! Load from librdkafka producers, with a record kept of everything that was acknowledged.
 
-use super::{Record, TOPIC, client_config, pause, s, wait_for};
+use super::{Background, Record, TOPIC, client_config, pause, s, wait_for};
 use rdkafka::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message};
@@ -8,7 +8,6 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Records that each producer sends in one step, and how long a step takes.
@@ -92,9 +91,8 @@ impl ProducerContext for Reports {
 
 /// Producers that append at a steady pace until told to stop.
 pub struct Load {
-    stop: Arc<AtomicBool>,
     ledger: Arc<Ledger>,
-    producers: Vec<JoinHandle<u64>>,
+    producers: Vec<Background<u64>>,
 }
 
 /// What came of a load.
@@ -110,21 +108,13 @@ pub struct LoadReport {
 impl Load {
     /// Starts `producers` producers, each with its own connections, some 500 records a second each.
     pub fn start(bootstrap: &str, producers: u32) -> Self {
-        let (stop, ledger) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(Ledger::default()),
-        );
-        let spawn = |number| {
+        let ledger = Arc::new(Ledger::default());
+        let start = |number| {
             let producer = new_producer(bootstrap, &ledger);
-            let stop = Arc::clone(&stop);
-            thread::spawn(move || produce(&producer, number, &stop))
+            Background::start(move |stop| produce(&producer, number, stop))
         };
-        let producers = (0..producers).map(spawn).collect();
-        Self {
-            stop,
-            ledger,
-            producers,
-        }
+        let producers = (0..producers).map(start).collect();
+        Self { ledger, producers }
     }
 
     /// How many records are acknowledged by now.
@@ -151,12 +141,8 @@ impl Load {
 
     /// Sends no more, and waits until each record is acknowledged or given up.
     pub fn finish(self) -> LoadReport {
-        self.stop.store(true, Ordering::Release);
-        let sent = self
-            .producers
-            .into_iter()
-            .map(|thread| thread.join().expect("a producer"))
-            .sum();
+        self.producers.iter().for_each(Background::stop);
+        let sent = self.producers.into_iter().map(Background::join).sum();
         LoadReport {
             acked: std::mem::take(&mut self.ledger.acked.lock().expect("no panic")),
             failed: std::mem::take(&mut self.ledger.failed.lock().expect("no panic")),

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 /// First port given out. Below the range that Linux takes outgoing ports from (32768 and up).
@@ -38,10 +39,12 @@ pub struct PortBlock {
 }
 
 impl PortBlock {
-    /// Takes the first block that no other test holds and no other program listens in.
+    /// Takes the first block that no other test holds and no other program listens in. One after
+    /// the other, so that clients that a failed test left behind do not talk to the next one's nodes.
     pub fn acquire() -> Self {
-        let start = std::process::id() as u16 % BLOCKS;
-        let numbers = (0..BLOCKS).map(|n| (start + n) % BLOCKS);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let start = std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed);
+        let numbers = (0..u32::from(BLOCKS)).map(|n| ((start + n) % u32::from(BLOCKS)) as u16);
         let mut blocks = numbers.filter_map(Self::try_acquire);
         blocks
             .next()

@@ -6,6 +6,7 @@
 //! it shows what its nodes had to say.
 #![allow(dead_code, unused_imports)] // each test file uses its own part of this
 
+mod background;
 mod clients;
 mod cluster;
 mod command;
@@ -15,6 +16,7 @@ mod machine;
 mod raw;
 mod watch;
 
+pub use background::Background;
 pub use clients::{Record, client_config, consumer_from, read_all};
 pub use cluster::{Cluster, Described, Node};
 pub use command::{Finished, QUORATE, Running, quorate, run};

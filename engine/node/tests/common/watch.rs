@@ -2,12 +2,13 @@
 //! one that asks for the high watermark over and over.
 
 use super::clients::assert_passing;
-use super::{Deadline, RawClient, Record, TOPIC, client_config, consumer_from, pause, s};
+use super::{
+    Background, Deadline, RawClient, Record, TOPIC, client_config, consumer_from, pause, s,
+};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Kafka's error code for an offset that the log does not have.
@@ -16,7 +17,7 @@ const OFFSET_OUT_OF_RANGE: i16 = 1;
 /// A consumer (auto.offset.reset=error) that reads the log from its start, live.
 pub struct Follower {
     last_offset: Arc<AtomicI64>,
-    thread: JoinHandle<Vec<Record>>,
+    thread: Background<Vec<Record>>,
 }
 
 impl Follower {
@@ -24,7 +25,8 @@ impl Follower {
     pub fn start(bootstrap: &str) -> Self {
         let last_offset = Arc::new(AtomicI64::new(i64::MAX));
         let (until, bootstrap) = (Arc::clone(&last_offset), bootstrap.to_owned());
-        let thread = thread::spawn(move || follow(&consumer_from(&bootstrap, 0), &until));
+        let thread =
+            Background::start(move |stop| follow(&consumer_from(&bootstrap, 0), &until, stop));
         Self {
             last_offset,
             thread,
@@ -34,18 +36,17 @@ impl Follower {
     /// All that it has read once it has come to `last_offset`.
     pub fn finish(self, last_offset: i64) -> Vec<Record> {
         self.last_offset.store(last_offset, Ordering::Release);
-        self.thread
-            .join()
-            .expect("a consumer that comes to the end of the log")
+        self.thread.join()
     }
 }
 
-fn follow(consumer: &BaseConsumer, until: &AtomicI64) -> Vec<Record> {
+fn follow(consumer: &BaseConsumer, until: &AtomicI64, stop: &AtomicBool) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     let mut deadline = None;
     loop {
         let last = until.load(Ordering::Acquire);
-        if records.last().is_some_and(|record| record.offset >= last) {
+        let is_last = records.last().is_some_and(|record| record.offset >= last);
+        if is_last || stop.load(Ordering::Acquire) {
             return records;
         }
         if last < i64::MAX {
@@ -63,26 +64,21 @@ fn follow(consumer: &BaseConsumer, until: &AtomicI64) -> Vec<Record> {
 /// Asks for the high watermark without a break, through librdkafka (ListOffsets) and with a raw
 /// Fetch at each voter in turn. The first answer that goes back, or lies below what was acknowledged
 /// before the question, ends it with a panic.
-pub struct Watermarks {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<(i64, u64)>,
-}
+pub struct Watermarks(Background<(i64, u64)>);
 
 impl Watermarks {
     /// Starts to ask. `newest_acked`: the greatest offset acknowledged so far.
     pub fn start(bootstrap: &str, newest_acked: impl Fn() -> i64 + Send + 'static) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (until, bootstrap) = (Arc::clone(&stop), bootstrap.to_owned());
-        let thread = thread::spawn(move || watch(&bootstrap, &newest_acked, &until));
-        Self { stop, thread }
+        let bootstrap = bootstrap.to_owned();
+        Self(Background::start(move |stop| {
+            watch(&bootstrap, &newest_acked, stop)
+        }))
     }
 
     /// The last high watermark seen, and how many answers there were.
     pub fn finish(self) -> (i64, u64) {
-        self.stop.store(true, Ordering::Release);
-        self.thread
-            .join()
-            .expect("a high watermark that never goes back")
+        self.0.stop();
+        self.0.join()
     }
 }
 
