@@ -1,5 +1,5 @@
-//! The simulated disk as faults use it: power cuts in the middle of an operation, failing writes and
-//! flushes, and the image that a cut would leave.
+//! The simulated disk as faults use it: power cuts in the middle of an operation, failing writes
+//! and flushes.
 
 use crate::rng::Rng;
 use quorate_storage::sim_disk::SimDisk;

@@ -1,5 +1,5 @@
-//! One simulated node: its disk, which outlives it, and while it runs the replica and the log writer
-//! that a real node runs, with an inbox in front of them.
+//! One simulated node: its disk, which outlives it, and while it runs the replica and the log
+//! writer that a real node runs, with an inbox in front of them.
 //!
 //! Starting one does what the server does at its start; what a running one does is `turn.rs`.
 
@@ -442,6 +442,7 @@ fn raft_config(scenario: &Scenario, id: NodeId, seed: u64) -> Config {
         retry_backoff_max_ms: scenario.election_timeout_ms,
         fetch_max_wait_ms: i32::try_from(scenario.election_timeout_ms / 2).unwrap_or(500),
         fetch_max_bytes: 64 * 1024,
+        fetch_hw_linger_ms: 5,
         seed,
     }
 }

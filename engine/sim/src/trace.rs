@@ -1,4 +1,4 @@
-//! The story of a run: hashed always, so that two runs of one seed can be compared; told on request.
+//! The story of a run: always hashed, so that two runs of a seed can be compared; told on request.
 
 use crate::queue::{MS, Nanos, US};
 use std::fmt;

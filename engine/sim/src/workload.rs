@@ -82,8 +82,10 @@ impl Batches {
         self.made += 1;
         let mut builder = BatchBuilder::produced();
         let records = self.rng.between(1, 5);
+        // Now and then a batch of several blocks of the disk.
+        let padding_max = if self.rng.chance(30) { 4_000 } else { 60 };
         for index in 0..records {
-            let padding = usize::try_from(self.rng.below(60)).expect("small");
+            let padding = usize::try_from(self.rng.below(padding_max)).expect("small");
             let value = format!("{client}-{}-{index}-{:x<padding$}", op.0, "");
             builder.push(NewRecord::value(timestamp, value.as_bytes()));
         }

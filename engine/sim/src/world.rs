@@ -1,7 +1,8 @@
-//! Everything there is in a run, and its clock: takes the next event, lets it happen, and stops when
-//! a promise is broken or the run is over.
+//! Everything there is in a run, and its clock: takes the next event, lets it happen, and stops
+//! when a promise is broken or the run is over.
 //!
-//! What nodes do in their turns is `turn.rs`, what their disks do `disk_io.rs`, what goes wrong
+//! What nodes do in their turns is `turn.rs`, what they say to each other `messages.rs`, what their
+//! disks do `disk_io.rs`, what goes wrong
 //! `faults.rs`, what clients do `clients.rs`.
 
 use crate::checkers::{
@@ -371,7 +372,7 @@ impl World {
                 let (role, epoch) = (raft.role(), raft.epoch());
                 let flushed = raft.flushed_offset();
                 format!(
-                    "{} {role:?} in epoch {epoch}, log to {end} (flushed {flushed}), committed {known}",
+                    "{} {role:?} in epoch {epoch}, log to {end}, flushed {flushed}, committed {known}",
                     node.id,
                 )
             }

@@ -58,15 +58,6 @@ impl Acknowledged {
         }
     }
 
-    /// How many batches were acknowledged.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        let outcomes = self.ops.values();
-        outcomes
-            .filter(|(_, outcome)| matches!(outcome, Outcome::Acknowledged(_)))
-            .count() as u64
-    }
-
     /// The final log of `node`.
     ///
     /// # Errors

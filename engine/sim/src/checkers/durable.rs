@@ -68,7 +68,7 @@ impl DurableLog {
     /// A file was flushed into which `data` had been written before. What of it is new is durable.
     ///
     /// # Errors
-    /// None in a log that is written in order.
+    /// If batches were written out of order.
     pub fn on_flush(&mut self, data: &[u8]) -> Result<(), Violation> {
         let Some((_, first)) = self.pending.front() else {
             return Ok(());

@@ -90,7 +90,7 @@ pub enum Violation {
     },
     /// A restarted node lacks what its disk had flushed, or has what it never had.
     #[error(
-        "node {node} recovered a log to {recovered} that parts at {at} from what it had flushed to {durable}"
+        "node {node} recovered a log to {recovered}; it had flushed to {durable}; they part at {at}"
     )]
     RecoveredWrongly {
         /// Who.
@@ -180,7 +180,7 @@ pub enum Violation {
     },
     /// A client was told that its batch is committed, and in the end it is gone.
     #[error(
-        "client batch {op:?}, acknowledged at offset {offset}, is not in the final log of node {node}"
+        "batch {op:?}, acknowledged at offset {offset}, is not in the final log of node {node}"
     )]
     AcknowledgedLost {
         /// Which.
