@@ -122,6 +122,7 @@ fn config() -> Config {
         retry_backoff_max_ms: 1000,
         fetch_max_wait_ms: 500,
         fetch_max_bytes: 1 << 20,
+        fetch_hw_linger_ms: 0,
         seed: 1,
     }
 }

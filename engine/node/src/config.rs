@@ -59,6 +59,8 @@ pub struct ServerConfig {
     pub retry_backoff_max_ms: u64,
     /// `controller.quorum.fetch.max.bytes`
     pub fetch_bytes_max: i32,
+    /// `fetch.hw.linger.ms`
+    pub fetch_hw_linger_ms: u64,
     /// `quorum.topic.name`
     pub topic_name: String,
     /// `quorum.topic.id`
@@ -262,6 +264,7 @@ impl ServerConfig {
             retry_backoff_ms: values.set_int(&keys::RETRY_BACKOFF)?,
             retry_backoff_max_ms: values.set_int(&keys::RETRY_BACKOFF_MAX)?,
             fetch_bytes_max: values.set_int(&keys::FETCH_MAX_BYTES)?,
+            fetch_hw_linger_ms: values.set_int(&keys::FETCH_HW_LINGER)?,
             topic_name: read_topic_name(&values)?,
             topic_id: read_topic_id(&values)?,
             cluster_id_strict: values.bool(&keys::CLUSTER_ID_STRICT)?,

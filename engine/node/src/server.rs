@@ -343,6 +343,7 @@ impl Node {
             retry_backoff_max_ms: config.retry_backoff_max_ms,
             fetch_max_wait_ms: 500,
             fetch_max_bytes: config.fetch_bytes_max,
+            fetch_hw_linger_ms: config.fetch_hw_linger_ms,
             seed: seed ^ (u64::from(config.node_id.unsigned_abs()) << 48),
         }
     }

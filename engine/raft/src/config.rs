@@ -39,6 +39,9 @@ pub struct Config {
     pub fetch_max_wait_ms: i32,
     /// Bound of the records in one answer to a Fetch of this replica, in bytes.
     pub fetch_max_bytes: i32,
+    /// `fetch.hw.linger.ms`: how long this leader may hold an answer that would carry nothing but a
+    /// newer high watermark, in ms. Records that come meanwhile take it with them. 0: not at all.
+    pub fetch_hw_linger_ms: u64,
     /// Seed of every random choice. The node id is mixed in, so that replicas which share a seed do
     /// not stand for election at the same moment.
     pub seed: u64,

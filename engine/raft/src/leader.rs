@@ -64,9 +64,14 @@ impl Leader {
         voters.iter().map(|progress| progress.key).collect()
     }
 
-    /// What a Fetch of `request` would be told now, if there is news for it.
-    fn has_news(&self, log_end: Offset, request: &FetchRequest, known: Option<Offset>) -> bool {
-        self.has_begun && (log_end > request.fetch_offset || self.high_watermark > known)
+    /// Whether there are records for a Fetch at `offset`.
+    fn has_records(&self, log_end: Offset, offset: Offset) -> bool {
+        self.has_begun && log_end > offset
+    }
+
+    /// Whether a replica that knows `known` has a newer high watermark to hear of.
+    fn has_newer_high_watermark(&self, known: Option<Offset>) -> bool {
+        self.has_begun && self.high_watermark > known
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
@@ -329,7 +334,7 @@ impl Raft {
         request: &FetchRequest,
         out: &mut Outputs,
     ) {
-        let log_end = self.log.end();
+        let (log_end, linger_ms) = (self.log.end(), self.config.fetch_hw_linger_ms);
         let State::Leader(leader) = &mut self.state else {
             return;
         };
@@ -338,16 +343,19 @@ impl Raft {
             None => leader.high_watermark,
             Some(offset) => (offset >= Offset(0)).then_some(offset),
         };
-        let is_full = leader.parked.len() >= PARKED_MAX;
-        if is_full || request.max_wait_ms == 0 || leader.has_news(log_end, request, known) {
+        let mut wait_ms = u64::from(request.max_wait_ms.unsigned_abs());
+        if leader.has_newer_high_watermark(known) {
+            wait_ms = wait_ms.min(linger_ms);
+        }
+        let has_records = leader.has_records(log_end, request.fetch_offset);
+        if has_records || wait_ms == 0 || leader.parked.len() >= PARKED_MAX {
             self.answer_with_records(token, request, out);
             return;
         }
-        let max_wait_ms = u64::from(request.max_wait_ms.unsigned_abs());
         leader.parked.push(Parked {
             token,
             request: request.clone(),
-            deadline: now.plus_ms(max_wait_ms),
+            deadline: now.plus_ms(wait_ms),
             high_watermark: leader.high_watermark,
         });
     }
@@ -358,17 +366,29 @@ impl Raft {
         request: &FetchRequest,
         out: &mut Outputs,
     ) {
-        let has_begun = matches!(&self.state, State::Leader(leader) if leader.has_begun);
-        let has_records = has_begun && self.log.end() > request.fetch_offset;
-        let records_from = has_records.then_some(request.fetch_offset);
+        let (log_end, offset) = (self.log.end(), request.fetch_offset);
+        let has_records =
+            matches!(&self.state, State::Leader(leader) if leader.has_records(log_end, offset));
+        let records_from = has_records.then_some(offset);
         let response = self.fetch_response(ErrorCode::NONE, None, records_from);
         self.answer_fetch(token, request.max_bytes, response, out);
     }
 
-    /// Answers the parked Fetches for which there are records or a newer high watermark.
-    pub(crate) fn answer_parked_with_news(&mut self, out: &mut Outputs) {
+    /// Answers the parked Fetches for which there are records. Those for which there is a newer
+    /// high watermark are answered soon: an answer without records uses up the Fetch that the next
+    /// record needs.
+    pub(crate) fn answer_parked_with_news(&mut self, now: Instant, out: &mut Outputs) {
+        let lingered = now.plus_ms(self.config.fetch_hw_linger_ms);
+        if let State::Leader(leader) = &mut self.state {
+            let high_watermark = leader.high_watermark.filter(|_| leader.has_begun);
+            for parked in &mut leader.parked {
+                if high_watermark > parked.high_watermark {
+                    parked.deadline = parked.deadline.min(lingered);
+                }
+            }
+        }
         self.answer_parked(out, |leader, log_end, parked| {
-            leader.has_news(log_end, &parked.request, parked.high_watermark)
+            leader.has_records(log_end, parked.request.fetch_offset) || parked.deadline <= now
         });
     }
 

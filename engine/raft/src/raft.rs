@@ -222,8 +222,8 @@ impl Raft {
     }
 
     /// Once per turn, after all its inputs: answers parked Fetches for which there is news.
-    pub fn finish_turn(&mut self, _now: Instant, out: &mut Outputs) {
-        self.answer_parked_with_news(out);
+    pub fn finish_turn(&mut self, now: Instant, out: &mut Outputs) {
+        self.answer_parked_with_news(now, out);
     }
 
     /// A flush failed. From now on nothing is acknowledged or appended; a leader resigns and tells

@@ -158,6 +158,32 @@ fn high_watermark_is_news_only_to_those_that_ask_for_it() {
 }
 
 #[test]
+fn new_high_watermark_alone_may_wait_for_records_to_take_it_along() {
+    let mut leader = Replica::lingering_leader(5);
+    let parked = leader.request(Request::Fetch(fetch_request(3, 2, at(4, 2))));
+    let second = leader.request(Request::Fetch(fetch_request(2, 2, at(4, 2))));
+    assert_eq!(leader.raft.high_watermark(), Some(Offset(4)));
+    leader.elapse(4);
+    assert!(leader.answer(parked).is_none() && leader.answer(second).is_none());
+    leader.elapse(1);
+    for token in [parked, second] {
+        let Some(Response::Fetch(response)) = leader.answer(token) else {
+            panic!("still parked");
+        };
+        assert_eq!(response.high_watermark, Some(Offset(4)));
+    }
+    let again = leader.request(Request::Fetch(fetch_request(2, 2, at(4, 2))));
+    let now = leader.now;
+    leader.raft.append(now, 1).expect("the leader");
+    leader.act(|_, _, _| ());
+    let Some(Response::Fetch(response)) = leader.answer(again) else {
+        panic!("records do not linger");
+    };
+    assert_eq!(response.high_watermark, Some(Offset(4)));
+    assert_eq!(response.records_from, Some(Offset(4)));
+}
+
+#[test]
 fn parked_fetches_end_with_the_leadership_and_forgotten_ones_are_never_answered() {
     let mut leader = Replica::leader();
     let parked = leader.request(Request::Fetch(fetch_request(2, 2, at(3, 1))));

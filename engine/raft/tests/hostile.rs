@@ -180,6 +180,7 @@ fn config(local: NodeId, voters: i32, seed: u64) -> Config {
         retry_backoff_max_ms: 50,
         fetch_max_wait_ms: 50,
         fetch_max_bytes: 1024,
+        fetch_hw_linger_ms: 0,
         seed,
     }
 }

@@ -51,6 +51,7 @@ pub fn config(id: NodeId, voters: &[NodeId]) -> Config {
         retry_backoff_max_ms: 1000,
         fetch_max_wait_ms: 500,
         fetch_max_bytes: 1 << 20,
+        fetch_hw_linger_ms: 0,
         seed: 1,
     }
 }
@@ -77,6 +78,13 @@ impl Replica {
         Self::start(config(1, &[1, 2, 3]), epoch, leader_id, log)
     }
 
+    /// As [`Self::leader`], one that holds answers with nothing but a new high watermark.
+    pub fn lingering_leader(linger_ms: u64) -> Self {
+        let mut config = config(1, &[1, 2, 3]);
+        config.fetch_hw_linger_ms = linger_ms;
+        Self::start(config, 1, None, log_state(&[(1, 0)], 3)).elected()
+    }
+
     pub fn start(config: Config, epoch: i32, leader_id: Option<NodeId>, log: LogState) -> Self {
         let election = ElectionState {
             epoch: Epoch(epoch),
@@ -98,7 +106,11 @@ impl Replica {
 
     /// A leader of epoch 2 whose log is 0..3 of epoch 1 and its LeaderChange record at 3, flushed.
     pub fn leader() -> Self {
-        let mut replica = Self::voter(1, None, 3);
+        Self::voter(1, None, 3).elected()
+    }
+
+    fn elected(self) -> Self {
+        let mut replica = self;
         replica.elapse(5_000);
         replica.answer_all(|request| match request {
             Request::Vote(vote) => Some(granted(vote.epoch.0)),
