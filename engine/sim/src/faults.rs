@@ -67,7 +67,7 @@ impl World {
         self.trace.say(
             self.now,
             any,
-            format_args!("-- {fault:?} (leader {leader})"),
+            format_args!("-- {fault:?} (leader {})", leader + 1),
         );
         match fault {
             Fault::Crash => self.crash_and_restart(any),

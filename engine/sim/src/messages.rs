@@ -29,7 +29,7 @@ impl World {
             _ => None,
         };
         self.trace
-            .note(self.now, node, name_of(&request), target as u64, id.0);
+            .note(self.now, node, name_of(&request), target as u64 + 1, id.0);
         let exchange = Exchange {
             from: node,
             from_life: self.nodes[node].life,

@@ -442,7 +442,7 @@ fn raft_config(scenario: &Scenario, id: NodeId, seed: u64) -> Config {
         retry_backoff_max_ms: scenario.election_timeout_ms,
         fetch_max_wait_ms: i32::try_from(scenario.election_timeout_ms / 2).unwrap_or(500),
         fetch_max_bytes: 64 * 1024,
-        fetch_hw_linger_ms: 5,
+        fetch_hw_linger_ms: scenario.fetch_hw_linger_ms,
         seed,
     }
 }

@@ -34,6 +34,8 @@ pub struct Scenario {
     pub fault_interval: Nanos,
     /// `controller.quorum.election.timeout.ms`; the other timeouts follow from it.
     pub election_timeout_ms: u64,
+    /// `fetch.hw.linger.ms`.
+    pub fetch_hw_linger_ms: u64,
     /// How long messages take.
     pub network: Delays,
     /// Messages of 1000 whose connection breaks.
@@ -103,6 +105,7 @@ impl Scenario {
             faults_until: rng.between(8, 14) * S,
             fault_interval: rng.pick(&[400 * MS, 800 * MS, 1500 * MS]),
             election_timeout_ms: rng.pick(&[150, 300, 600, 1000]),
+            fetch_hw_linger_ms: rng.pick(&[0, 1, 5]),
             network: Delays {
                 usual: (50 * US, network_high),
                 long: 200 * MS,

@@ -20,7 +20,8 @@ impl Trace {
         }
     }
 
-    /// Something happened at `node` (or to client `node`), with two numbers that tell it apart.
+    /// Something happened at the node (or to the client) with index `node`, with two numbers that
+    /// tell it apart.
     pub fn note(&mut self, at: Nanos, node: usize, what: &'static str, a: u64, b: u64) {
         for word in [at, node as u64, what.len() as u64, a, b] {
             self.mix(word);
@@ -33,7 +34,9 @@ impl Trace {
     /// A line for the reader alone.
     pub fn say(&self, at: Nanos, node: usize, what: fmt::Arguments<'_>) {
         if self.tell {
-            println!("{:6}.{:03} ms  {node:>2}  {what}", at / MS, at % MS / US);
+            // By its id, as nodes call each other.
+            let (ms, us, id) = (at / MS, at % MS / US, node + 1);
+            println!("{ms:6}.{us:03} ms  {id:>2}  {what}");
         }
     }
 
