@@ -35,11 +35,15 @@ fn everything_acknowledged_survives_the_death_of_all_voters_at_once() {
 
 /// Lines of an atomic batch, each of 1 KiB: more than a block, a network packet and a socket buffer.
 const LINES: usize = 150;
+/// Commands that append at once, so that a kill meets one on its way.
+const APPENDERS: u64 = 3;
+/// Numbers of one appender's batches.
+const BATCHES_MAX: u64 = 1_000_000;
 
-/// Commits atomic batches one after the other until told to stop.
+/// Commits atomic batches, each appender one after the other, until told to stop.
 struct AtomicAppends {
-    done: Arc<AtomicU64>,
-    thread: Background<Vec<Outcome>>,
+    committed: Arc<AtomicU64>,
+    appenders: Vec<Background<Vec<Outcome>>>,
 }
 
 /// How one `quorate append --atomic` ended.
@@ -52,33 +56,40 @@ struct Outcome {
 
 impl AtomicAppends {
     fn start(bootstrap: &str) -> Self {
-        let done = Arc::new(AtomicU64::new(0));
-        let (bootstrap, count) = (bootstrap.to_owned(), Arc::clone(&done));
-        let thread = Background::start(move |stop| {
-            let mut outcomes = Vec::new();
-            for batch in 0.. {
-                if stop.load(Ordering::Acquire) {
-                    break;
-                }
-                let committed = append_atomically(&bootstrap, batch);
-                outcomes.push(Outcome { batch, committed });
-                count.fetch_add(u64::from(committed), Ordering::AcqRel);
-            }
-            outcomes
-        });
-        Self { done, thread }
+        let committed = Arc::new(AtomicU64::new(0));
+        let start = |appender: u64| {
+            let (bootstrap, count) = (bootstrap.to_owned(), Arc::clone(&committed));
+            Background::start(move |stop| {
+                let batches =
+                    (appender * BATCHES_MAX..).take_while(|_| !stop.load(Ordering::Acquire));
+                let append = |batch| {
+                    let committed = append_atomically(&bootstrap, batch);
+                    count.fetch_add(u64::from(committed), Ordering::AcqRel);
+                    Outcome { batch, committed }
+                };
+                batches.map(append).collect()
+            })
+        };
+        let appenders = (0..APPENDERS).map(start).collect();
+        Self {
+            committed,
+            appenders,
+        }
     }
 
     fn wait_for_commits(&self, more: u64) {
-        let target = self.done.load(Ordering::Acquire) + more;
+        let target = self.committed.load(Ordering::Acquire) + more;
         common::wait_for(&format!("{more} more atomic batches"), s(40), || {
-            (self.done.load(Ordering::Acquire) >= target).then_some(())
+            (self.committed.load(Ordering::Acquire) >= target).then_some(())
         });
     }
 
     fn finish(self) -> Vec<Outcome> {
-        self.thread.stop();
-        self.thread.join()
+        self.appenders.iter().for_each(Background::stop);
+        self.appenders
+            .into_iter()
+            .flat_map(Background::join)
+            .collect()
     }
 }
 
@@ -98,38 +109,34 @@ fn lines_of(batch: u64) -> String {
         .collect()
 }
 
-/// Offsets of each atomic batch's lines in a log.
+/// The atomic batches in a log, by number, and how often each is there: a command whose connection
+/// broke sends its batch again, not knowing that it was committed.
 ///
 /// # Panics
-/// If a batch is not whole: all its lines once, in order, at offsets without a gap.
-fn whole_batches(log: &[Record]) -> BTreeMap<u64, i64> {
-    let mut batches = BTreeMap::<u64, Vec<i64>>::new();
-    for record in log {
-        let text = String::from_utf8(record.value.clone().expect("a value")).expect("text");
-        let words: Vec<&str> = text.split(' ').collect();
-        let (batch, line) = (
-            words[1].parse().expect("a batch"),
-            words[2].parse::<usize>(),
-        );
-        let offsets = batches.entry(batch).or_default();
-        assert_eq!(
-            line,
-            Ok(offsets.len()),
-            "batch {batch} in order, once, at {}",
-            record.offset
-        );
-        offsets.push(record.offset);
+/// If a batch is not whole: all its lines, in order, at offsets without a gap.
+fn whole_batches(log: &[Record]) -> BTreeMap<u64, usize> {
+    let mut batches = BTreeMap::new();
+    for copy in log.chunks(LINES) {
+        let (batch, _) = batch_and_line(&copy[0]);
+        for (line, record) in copy.iter().enumerate() {
+            let offset = copy[0].offset + line as i64;
+            assert_eq!(record.offset, offset, "a gap in batch {batch}");
+            assert_eq!(batch_and_line(record), (batch, line), "at offset {offset}");
+        }
+        assert_eq!(copy.len(), LINES, "batch {batch} is cut off");
+        *batches.entry(batch).or_default() += 1;
     }
-    let first_of = |(batch, offsets): (u64, Vec<i64>)| {
-        assert_eq!(offsets.len(), LINES, "batch {batch} is not whole");
-        assert_eq!(
-            offsets[LINES - 1] - offsets[0],
-            LINES as i64 - 1,
-            "batch {batch} has a gap"
-        );
-        (batch, offsets[0])
-    };
-    batches.into_iter().map(first_of).collect()
+    batches
+}
+
+fn batch_and_line(record: &Record) -> (u64, usize) {
+    let text = std::str::from_utf8(record.value.as_deref().expect("a value")).expect("text");
+    let mut words = text.split(' ').skip(1);
+    let mut next = || words.next().expect("a word");
+    (
+        next().parse().expect("a batch"),
+        next().parse().expect("a line"),
+    )
 }
 
 #[test]
@@ -138,7 +145,7 @@ fn an_atomic_batch_is_whole_or_not_there_through_kills() {
     let bootstrap = cluster.bootstrap();
     let appends = AtomicAppends::start(&bootstrap);
     for round in 0..6 {
-        appends.wait_for_commits(3);
+        appends.wait_for_commits(5);
         // Another moment of an append each time.
         pause(Duration::from_millis(7 * round));
         if round % 2 == 0 {
@@ -164,8 +171,9 @@ fn an_atomic_batch_is_whole_or_not_there_through_kills() {
         );
     }
     let committed = outcomes.iter().filter(|outcome| outcome.committed).count();
+    let twice = found.values().filter(|copies| **copies > 1).count();
     println!(
-        "{} batches sent, {committed} acknowledged, {} there",
+        "{} batches sent, {committed} acknowledged, {} there, {twice} of them more than once",
         outcomes.len(),
         found.len()
     );
