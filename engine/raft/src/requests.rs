@@ -100,6 +100,19 @@ impl RequestManager {
     }
 
     /// Whether `peer` is left alone for a while after a failure.
+    /// Forgets the Fetches in flight: their answers, should they still come, are of no use.
+    pub(crate) fn forget_fetches(&mut self) {
+        for destination in self.destinations.values_mut() {
+            if let Connection::Awaiting {
+                kind: RequestKind::Fetch,
+                ..
+            } = destination.connection
+            {
+                destination.connection = Connection::Ready;
+            }
+        }
+    }
+
     pub(crate) fn is_backing_off(&self, peer: NodeId) -> bool {
         matches!(
             self.destinations.get(&peer),

@@ -112,16 +112,21 @@ impl Raft {
             .collect()
     }
 
-    /// Fetches from the leader once the log is flushed. A leader that fails is left alone for a
-    /// while, and others are asked whether there is a new one.
+    /// Fetches once the log is flushed, and with one Fetch at a time, so that no answer brings
+    /// records again. A leader that fails is left alone for a while, and others are asked whether
+    /// there is a new one.
     fn fetch_from_leader(&mut self, now: Instant, out: &mut Outputs) {
         let (Some(id), Some(endpoint)) = (self.leader_id(), &self.leader_endpoint) else {
             unreachable!("a follower without a leader");
         };
+        if !self.log.is_flushed() || self.has_storage_failed {
+            return;
+        }
         if self.requests.is_backing_off(id) {
             self.look_for_leader(now, out);
-        } else if self.requests.is_ready(id) && self.log.is_flushed() && !self.has_storage_failed {
+        } else if self.requests.is_ready(id) {
             let endpoint = endpoint.clone();
+            self.requests.forget_fetches();
             let leader = Peer { id, endpoint };
             self.send_fetch(now, leader, self.log.end_position(), out);
         }
