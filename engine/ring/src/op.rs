@@ -53,6 +53,10 @@ pub(crate) enum Op {
         state: Arc<WakeState>,
         count: Box<[u8; 8]>,
     },
+    /// Internal: ends the ring's sleep at a time.
+    Timer {
+        after: Box<types::Timespec>,
+    },
     /// Internal: cancels the operation whose entry carries `key`.
     Cancel {
         key: u64,
@@ -124,6 +128,7 @@ impl Op {
                 let fd = types::Fd(state.raw_fd());
                 opcode::Read::new(fd, count.as_mut_ptr(), 8).build()
             }
+            Op::Timer { after } => opcode::Timeout::new(&raw const **after).build(),
             Op::Cancel { key } => opcode::AsyncCancel::new(*key).build(),
         }
     }
@@ -154,7 +159,7 @@ impl Op {
                 buf,
                 result: count(result),
             },
-            Op::Wake { .. } | Op::Cancel { .. } => return None,
+            Op::Wake { .. } | Op::Timer { .. } | Op::Cancel { .. } => return None,
         })
     }
 }

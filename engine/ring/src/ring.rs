@@ -29,7 +29,7 @@ use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod turn;
 
@@ -94,6 +94,8 @@ pub struct Ring {
     ready: Vec<Completion>,
     wake: Arc<WakeState>,
     wake_armed: bool,
+    /// The timer in flight that ends first, and when.
+    timer: Option<(Key, Instant)>,
     /// Entries in the submission queue or beyond that have not ended.
     in_flight: usize,
     /// Those of them that end by themselves. At most `bounded_max`.
@@ -123,6 +125,7 @@ impl Ring {
             ready: Vec::new(),
             wake: WakeState::new()?,
             wake_armed: false,
+            timer: None,
             in_flight: 0,
             bounded_in_flight: 0,
             bounded_max,

@@ -180,7 +180,7 @@ fn late_write_of_an_old_wake_up_does_not_swallow_the_next() {
     let mut out = Vec::new();
     ring.turn(Wait::No, &mut out).unwrap();
     ring.wake.signal();
-    ring.enter(0, None).unwrap();
+    ring.enter(0).unwrap();
     assert!(
         !ring.uring.completion().is_empty(),
         "the late write ended the read"
@@ -213,7 +213,7 @@ fn completions_beyond_the_queue_are_fetched_from_the_kernel() {
         ring.recv(&file, Vec::with_capacity(1), user);
     }
     while ring.fill_submission_queue() {
-        ring.enter(0, None).unwrap();
+        ring.enter(0).unwrap();
     }
     let mut users: Vec<_> = run(&mut ring, 200).iter().map(|done| done.user).collect();
     users.sort_unstable();
@@ -256,4 +256,36 @@ fn cancelling_what_was_not_submitted_gives_the_buffer_back() {
             ..
         }
     ));
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // measures the sleep
+fn a_sleep_ends_at_the_earliest_deadline_and_timers_serve_many_sleeps() {
+    let mut ring = Ring::new(&RingConfig { entries: 8 }).unwrap();
+    let mut out = Vec::new();
+    let start = Instant::now();
+    for ms in [30_000, 20] {
+        ring.arm_timer(Some(Duration::from_millis(ms)));
+    }
+    while start.elapsed() < Duration::from_millis(20) {
+        let timeout = Some(Duration::from_secs(20));
+        ring.turn(Wait::Until { timeout }, &mut out).unwrap();
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "the nearer timer ended the sleep"
+    );
+    let before = ring.counters().submissions;
+    let waker = ring.waker();
+    for _ in 0..100 {
+        waker.wake();
+        let timeout = Some(Duration::from_secs(10));
+        ring.turn(Wait::Until { timeout }, &mut out).unwrap();
+    }
+    let timers = ring.counters().submissions - before;
+    assert!(
+        timers <= 2,
+        "{timers} operations for 100 sleeps of the same length"
+    );
+    assert!(out.is_empty());
 }

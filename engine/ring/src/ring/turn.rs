@@ -31,11 +31,16 @@ impl Ring {
         let before = out.len();
         out.append(&mut self.ready);
         self.collect(out);
+        if let Wait::Until { timeout } | Wait::Spin { timeout, .. } = wait
+            && out.len() == before
+        {
+            self.arm_timer(timeout);
+        }
         self.submit_all_but_last_batch(out)?;
         let idle = out.len() == before && self.nothing_ended();
         match wait {
-            Wait::Until { timeout } if idle => self.sleep(timeout)?,
-            Wait::Spin { for_, timeout } if idle => self.spin_then_sleep(for_, timeout)?,
+            Wait::Until { .. } if idle => self.sleep()?,
+            Wait::Spin { for_, .. } if idle => self.spin_then_sleep(for_)?,
             _ => self.enter_if_useful()?,
         }
         self.collect(out);
@@ -55,6 +60,24 @@ impl Ring {
         }
     }
 
+    /// Sees to it that a timer ends no later than `timeout` from now.
+    ///
+    /// A timer stays in flight over many turns: deadlines move away while a loop is busy, and
+    /// setting the clock's hardware for each sleep costs more than the sleep on a virtual machine.
+    /// The price is a turn that returns early with nothing, now and then.
+    #[allow(clippy::disallowed_methods)] // the kernel's timers are relative to now
+    pub(super) fn arm_timer(&mut self, timeout: Option<Duration>) {
+        let Some(timeout) = timeout else { return };
+        let end = Instant::now() + timeout;
+        if self.timer.is_some_and(|(_, armed)| armed <= end) {
+            return;
+        }
+        let after = Box::new(types::Timespec::from(timeout));
+        let key = self.slots.insert(Op::Timer { after }, 0);
+        self.urgent.push_back(key);
+        self.timer = Some((key, end));
+    }
+
     /// Fills the submission queue, as often as it takes; the last filling is left to the enter that
     /// also waits.
     fn submit_all_but_last_batch(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
@@ -64,7 +87,7 @@ impl Ring {
             if !self.fill_submission_queue() {
                 return Ok(());
             }
-            self.enter(0, None)?;
+            self.enter(0)?;
             self.collect(out);
             if self.counters.submissions == before {
                 return Ok(()); // the kernel is short of something; the next turn tries again
@@ -143,16 +166,16 @@ impl Ring {
     fn enter_if_useful(&mut self) -> io::Result<()> {
         let something_to_submit = !self.uring.submission().is_empty();
         if something_to_submit || self.kernel_has_more() {
-            self.enter(0, None)
+            self.enter(0)
         } else {
             Ok(())
         }
     }
 
-    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    fn sleep(&mut self) -> io::Result<()> {
         let wakeable = self.wake_armed && self.urgent.is_empty();
         let result = if wakeable && self.wake.prepare_to_sleep() {
-            self.enter(1, timeout)
+            self.enter(1)
         } else {
             self.enter_if_useful()
         };
@@ -160,10 +183,10 @@ impl Ring {
         result
     }
 
-    fn spin_then_sleep(&mut self, for_: Duration, timeout: Option<Duration>) -> io::Result<()> {
+    fn spin_then_sleep(&mut self, for_: Duration) -> io::Result<()> {
         self.enter_if_useful()?;
         if self.spin(for_) {
-            self.sleep(timeout)
+            self.sleep()
         } else {
             self.enter_if_useful()
         }
@@ -190,10 +213,10 @@ impl Ring {
     }
 
     /// One io_uring_enter: submits what is in the queue and waits for `want` completions.
-    pub(super) fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn enter(&mut self, want: u32) -> io::Result<()> {
         self.counters.enters += 1;
         self.counters.overflows += u64::from(self.uring.submission().cq_overflow());
-        match self.enter_kernel(want, timeout) {
+        match self.enter_kernel(want) {
             Ok(submitted) => {
                 self.counters.submissions += submitted as u64;
                 Ok(())
@@ -209,24 +232,18 @@ impl Ring {
         }
     }
 
-    fn enter_kernel(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<usize> {
+    fn enter_kernel(&mut self, want: u32) -> io::Result<usize> {
         #[cfg(test)]
         if let Some(errno) = self.enter_faults.pop_front() {
             return Err(io::Error::from_raw_os_error(errno));
         }
         let to_submit = self.uring.submission().len() as u32;
-        let flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
-        let timespec = timeout.map(types::Timespec::from);
-        let mut args = types::SubmitArgs::new();
-        if let Some(timespec) = &timespec {
-            args = args.timespec(timespec);
-        }
-        // SAFETY: EXT_ARG asks for exactly this argument type; it and the time it points to live
-        // through the call. What the entries point to is kept by their slots.
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: no argument is passed. What the entries point to is kept by their slots.
         unsafe {
             self.uring
                 .submitter()
-                .enter(to_submit, want, flags.bits(), Some(&args))
+                .enter::<()>(to_submit, want, flags, None)
         }
     }
 
@@ -263,6 +280,9 @@ impl Ring {
         self.bounded_in_flight -= usize::from(op.ends_by_itself());
         if matches!(op, Op::Wake { .. }) {
             self.wake_armed = false;
+        }
+        if self.timer.is_some_and(|(timer, _)| timer == key) {
+            self.timer = None;
         }
         if let Some(kind) = op.finish(entry.result()) {
             out.push(Completion { user, kind });
