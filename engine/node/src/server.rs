@@ -536,9 +536,9 @@ fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> 
     Ok(sockets)
 }
 
-/// Like [`listen`], but waits a moment for a busy port: the kernel takes the ring of a killed process
-/// down in the background, and with it the listeners that were waiting for connections there. That
-/// was measured to last up to 12 ms after the process itself was gone.
+/// Like [`listen`], but waits a moment for a busy port: the kernel takes the ring of a killed
+/// process down in the background, and with it the listeners that were waiting for connections
+/// there. That was measured to last up to 12 ms after the process itself was gone.
 #[allow(clippy::disallowed_methods)] // the node does not run yet
 fn listen_patiently(listener: &Listener) -> io::Result<TcpListener> {
     for _ in 0..BUSY_PORT_TRIES {

@@ -1,5 +1,5 @@
-//! A commit means stable storage: files are open for direct I/O on an io_uring, and one flush of the
-//! device serves many commits.
+//! A commit means stable storage: files are open for direct I/O on an io_uring, and one flush of
+//! the device serves many commits.
 
 #![allow(clippy::disallowed_methods)] // deadlines of the harness
 
@@ -95,8 +95,8 @@ impl Device {
         Self { major, minor }
     }
 
-    /// What it completed since boot. For a file system without a device of its own (overlay, btrfs):
-    /// what all devices did, which can only be more.
+    /// What it completed since boot. For a file system without a device of its own (overlay,
+    /// btrfs): what all devices did, which can only be more.
     fn counters(&self) -> Counters {
         let stats = fs::read_to_string("/proc/diskstats").expect("the disks' counters");
         let all: Vec<((u64, u64), Counters)> = stats.lines().map(Counters::of_line).collect();

@@ -2,8 +2,8 @@
 //! that somebody else answers.
 //!
 //! What is measured: from just before SIGTERM is sent to the moment when a client holds the answer
-//! to a Produce (acks=all) that another voter led to its commit. One connection to each of the other
-//! voters sends it over and over, without waiting between a refusal and the next try. So election,
+//! to a Produce (acks=all) that another voter led to its commit. One connection to each of the
+//! other voters sends it over and over, each time 1 ms after it was refused. So election,
 //! LeaderChange record, a record of the client and its way there and back are all in the time.
 
 #![allow(clippy::disallowed_methods)] // deadlines of the harness

@@ -33,7 +33,8 @@ fn everything_acknowledged_survives_the_death_of_all_voters_at_once() {
     cluster.stop_and_compare(end);
 }
 
-/// Lines of an atomic batch, each of 1 KiB: more than a block, a network packet and a socket buffer.
+/// Lines of an atomic batch, each of 1 KiB: more than a block, a network packet and a socket
+/// buffer.
 const LINES: usize = 150;
 /// Commands that append at once, so that a kill meets one on its way.
 const APPENDERS: u64 = 3;

@@ -99,7 +99,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts `voters` voters and waits for their first leader. Waits for other tests' quorums before.
+    /// Starts `voters` voters and waits for their first leader; before that, for other tests'
+    /// quorums to end.
     pub fn start(voters: usize) -> Self {
         let machine = MachineLock::acquire();
         let mut cluster = Self {

@@ -70,8 +70,10 @@ fn segments(log_dir: &Path) -> Vec<String> {
     names
 }
 
+/// Compares the logs of stopped nodes.
+///
 /// # Panics
-/// Unless the logs of all `nodes` are the same byte for byte below `end_offset`. They must be stopped.
+/// Unless they are the same byte for byte below `end_offset`.
 pub fn assert_same_logs(nodes: &[Node], end_offset: i64) {
     let (first, others) = nodes.split_first().expect("nodes");
     let expected = committed_bytes(&first.log_dir(), end_offset);

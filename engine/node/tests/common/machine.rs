@@ -40,7 +40,8 @@ pub struct PortBlock {
 
 impl PortBlock {
     /// Takes the first block that no other test holds and no other program listens in. One after
-    /// the other, so that clients that a failed test left behind do not talk to the next one's nodes.
+    /// the other, so that clients that a failed test left behind do not talk to the next one's
+    /// nodes.
     pub fn acquire() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let start = std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed);

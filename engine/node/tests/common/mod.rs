@@ -1,5 +1,6 @@
-//! What the tests with real processes share: a quorum to start and kill, Kafka clients, a raw client
-//! that sees what librdkafka hides, and the segment files read without the program's own code.
+//! What the tests with real processes share: a quorum to start and kill, Kafka clients, a raw
+//! client that sees what librdkafka hides, and the segment files read without the program's own
+//! code.
 //!
 //! Nothing here sleeps in the hope that something has happened by then: each wait has a condition,
 //! a deadline and a name. A cluster kills what it started and nothing else, and when a test fails

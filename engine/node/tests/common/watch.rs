@@ -62,8 +62,8 @@ fn follow(consumer: &BaseConsumer, until: &AtomicI64, stop: &AtomicBool) -> Vec<
 }
 
 /// Asks for the high watermark without a break, through librdkafka (ListOffsets) and with a raw
-/// Fetch at each voter in turn. The first answer that goes back, or lies below what was acknowledged
-/// before the question, ends it with a panic.
+/// Fetch at each voter in turn. The first answer that goes back, or lies below what was
+/// acknowledged before the question, ends it with a panic.
 pub struct Watermarks(Background<(i64, u64)>);
 
 impl Watermarks {
