@@ -1,5 +1,6 @@
-//! What a commit costs in computing: encoding a batch, checksums, the scan of a log at recovery, and
-//! a leader's step. Under `cargo test` each runs once and checks its result; `cargo bench` measures.
+//! What a commit costs in computing: encoding a batch, checksums, the scan of a log at recovery,
+//! and a leader's step. Under `cargo test` each runs once and checks its result; `cargo bench`
+//! measures.
 
 #![allow(missing_docs)] // criterion's macros make functions without
 

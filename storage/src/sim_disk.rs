@@ -7,9 +7,9 @@
 //! - of changes of a file's length, the first few, in order;
 //! - of a directory's changes, the first few, in order.
 //!
-//! A failed flush leaves its writes in doubt: no later flush makes them durable, and a crash may keep
-//! them, unless something newer that was flushed stands in their place. Lengths of files are the file
-//! system's own: a later flush covers them.
+//! A failed flush leaves its writes in doubt: no later flush makes them durable, and a crash may
+//! keep them, unless something newer that was flushed stands in their place. Lengths of files are
+//! the file system's own: a later flush covers them.
 
 mod state;
 
@@ -422,8 +422,8 @@ mod tests {
         assert_eq!(durable.content(&dir().join("f")).unwrap()[0], 1);
     }
 
-    /// A node whose flush failed starts again on the same disk, writes the doubtful bytes once more,
-    /// cuts the file and flushes. What was in doubt must not come back over that.
+    /// A node whose flush failed starts again on the same disk, writes the doubtful bytes once
+    /// more, cuts the file and flushes. What was in doubt must not come back over that.
     #[test]
     fn what_stands_over_a_failed_flush_or_was_cut_off_since_stays_as_it_is() {
         for seed in 0..50 {

@@ -1,4 +1,4 @@
-//! The file a member writes: prepared like a log segment, so that a flush finds no allocation to do.
+//! The file a member writes: prepared like a log segment, so no flush allocates.
 
 use quorate_ring::AlignedBuf;
 use std::error::Error;

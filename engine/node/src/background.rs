@@ -1,8 +1,9 @@
-//! The background thread: everything that blocks on files or names and must stay off the loops.
+//! The background threads: everything that blocks on files or names and must stay off the loops.
 //!
-//! State files, segment rolls and cuts, reads for replicas and consumers that lag, name look-ups.
-//! Preparing spare segments is done in small steps and only while nothing else waits. It decides
-//! nothing: results go back to the loop that asked.
+//! One for state files, segment rolls and cuts, which votes and commits wait for; one for reads for
+//! replicas and consumers that lag; one for name look-ups, which can take many seconds. Preparing
+//! spare segments is done in small steps on the first, and only while nothing else waits there.
+//! They decide nothing: results go back to the loop that asked.
 
 use crate::replica::ReadId;
 use bytes::Bytes;
@@ -18,13 +19,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Tasks that may wait for the thread. The loops have few under way at a time: one storage job,
-/// one state file, a read per parked Fetch.
+/// Tasks that may wait for a thread. The loops have few under way at a time: one storage job,
+/// one state file, some dozens of reads, a name per peer.
 const TASKS_MAX: usize = 4096;
 
 /// Results that may wait for a loop; never fewer than tasks, so that the thread never blocks on a
 /// loop that waits for it.
-const RESULTS_MAX: usize = 2 * TASKS_MAX;
+const RESULTS_MAX: usize = 4 * TASKS_MAX;
 
 /// Pause between two steps of preparing a spare segment, so that commits keep the disk.
 const PREPARE_PAUSE: Duration = Duration::from_millis(2);
@@ -127,50 +128,65 @@ impl<T> Mailbox<T> {
 /// The loops' end of the background thread.
 #[derive(Clone)]
 pub struct Background {
-    tasks: SyncSender<(Task, Arc<Mailbox<Done>>)>,
+    files: SyncSender<Assignment>,
+    reads: SyncSender<Assignment>,
+    names: SyncSender<Assignment>,
     results: Arc<Mailbox<Done>>,
 }
 
+/// A task, and where its result goes.
+type Assignment = (Task, Arc<Mailbox<Done>>);
+
 impl Background {
-    /// Starts the thread. Results go to the loop behind `waker`.
+    /// Starts the threads. Results go to the loop behind `waker`.
     ///
     /// # Errors
-    /// If the thread can't be started.
+    /// If a thread can't be started.
     pub fn start(log_dir: PathBuf, voters: Vec<NodeId>, waker: Waker) -> io::Result<Self> {
-        let (tasks, receiver) = sync_channel(TASKS_MAX);
-        let worker = Worker {
-            log_dir,
-            voters,
-            receiver,
-            prepare: VecDeque::new(),
+        let start = |name: &str| {
+            let (tasks, receiver) = sync_channel(TASKS_MAX);
+            let worker = Worker {
+                log_dir: log_dir.clone(),
+                voters: voters.clone(),
+                receiver,
+                prepare: VecDeque::new(),
+            };
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn(move || worker.run())?;
+            io::Result::Ok(tasks)
         };
-        std::thread::Builder::new()
-            .name("background".into())
-            .spawn(move || worker.run())?;
         Ok(Self {
-            tasks,
+            files: start("files")?,
+            reads: start("reads")?,
+            names: start("names")?,
             results: Mailbox::new(RESULTS_MAX, waker),
         })
     }
 
-    /// The same thread for another loop, with results of its own.
+    /// The same threads for another loop, with results of its own.
     #[must_use]
     pub fn for_loop(&self, waker: Waker) -> Self {
         Self {
-            tasks: self.tasks.clone(),
             results: Mailbox::new(RESULTS_MAX, waker),
+            ..self.clone()
         }
     }
 
     /// Hands a task over. Never blocks.
     ///
     /// # Panics
-    /// If `TASKS_MAX` tasks wait already: the loops bound what they have under way.
+    /// If `TASKS_MAX` tasks of its kind wait already: the loops bound what they have under way.
     pub fn start_task(&self, task: Task) {
-        match self.tasks.try_send((task, Arc::clone(&self.results))) {
+        let thread = match &task {
+            Task::Storage(_) | Task::PersistElection { .. } => &self.files,
+            Task::Read { .. } => &self.reads,
+            Task::Resolve { .. } => &self.names,
+        };
+        match thread.try_send((task, Arc::clone(&self.results))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => panic!("more than {TASKS_MAX} background tasks"),
-            Err(TrySendError::Disconnected(_)) => panic!("the background thread ended"),
+            Err(TrySendError::Disconnected(_)) => panic!("a background thread ended"),
         }
     }
 
@@ -184,7 +200,7 @@ impl Background {
 struct Worker {
     log_dir: PathBuf,
     voters: Vec<NodeId>,
-    receiver: Receiver<(Task, Arc<Mailbox<Done>>)>,
+    receiver: Receiver<Assignment>,
     prepare: VecDeque<(Job<FileDisk>, Arc<Mailbox<Done>>)>,
 }
 

@@ -49,6 +49,9 @@ const FETCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The longest that a consumer's Fetch is held, whatever it asks for.
 const FETCH_WAIT_MAX_MS: u64 = 30_000;
 
+/// How soon readers that the disk has no room for ask again.
+const BUSY_RETRY_MS: u64 = 5;
+
 /// How often appends that wait are looked at for their time-out.
 const TIMEOUT_SWEEP_MS: u64 = 100;
 
@@ -131,6 +134,9 @@ pub struct ClientService {
     appends: VecDeque<Append>,
     parked: Vec<Reader>,
     reading: HashMap<ReadId, Reader>,
+    /// Readers whose records are on the disk, and who wait for their turn to be read for.
+    busy: VecDeque<Reader>,
+    busy_retry: Instant,
     refuses_appends: bool,
     next_sweep: Instant,
 }
@@ -145,6 +151,8 @@ impl ClientService {
             appends: VecDeque::new(),
             parked: Vec::new(),
             reading: HashMap::new(),
+            busy: VecDeque::new(),
+            busy_retry: Instant(0),
             refuses_appends: false,
             next_sweep: Instant(0),
         }
@@ -171,7 +179,8 @@ impl ClientService {
     pub fn next_deadline(&self) -> Option<Instant> {
         let parked = self.parked.iter().map(|reader| reader.deadline).min();
         let sweep = (!self.appends.is_empty()).then_some(self.next_sweep);
-        [parked, sweep].into_iter().flatten().min()
+        let busy = (!self.busy.is_empty()).then_some(self.busy_retry);
+        [parked, sweep, busy].into_iter().flatten().min()
     }
 
     /// A request came in. Its answer goes into `answers`, now or later.
@@ -387,6 +396,9 @@ impl ClientService {
             };
             answers.push(self.failed_read(replica, reader, error));
         }
+        if now.instant >= self.busy_retry {
+            self.retry_busy(now, replica, answers);
+        }
         if now.instant < self.next_sweep || self.appends.is_empty() {
             return;
         }
@@ -485,6 +497,11 @@ impl ClientService {
                 self.reading.insert(id, reader);
                 return;
             }
+            CommittedRead::Busy => {
+                self.busy_retry = now.instant.plus_ms(BUSY_RETRY_MS);
+                self.busy.push_back(reader);
+                return;
+            }
             CommittedRead::AtEnd | CommittedRead::NotAvailable if reader.deadline > now.instant => {
                 self.parked.push(reader);
                 return;
@@ -495,6 +512,22 @@ impl ClientService {
             CommittedRead::NotLeader => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         };
         answers.push(self.failed_read(replica, reader, error));
+    }
+
+    /// Reads for those that had to wait, in their order, as far as there is room.
+    fn retry_busy(&mut self, now: Now, replica: &mut Replica, answers: &mut Vec<Answer>) {
+        for _ in 0..self.busy.len() {
+            let Some(reader) = self.busy.pop_front() else {
+                return;
+            };
+            let waiting = self.busy.len();
+            self.read(now, replica, reader, answers);
+            if self.busy.len() > waiting {
+                // No room: back to the front of the line.
+                self.busy.rotate_right(1);
+                return;
+            }
+        }
     }
 
     /// A read of the disk is done.
@@ -519,6 +552,7 @@ impl ClientService {
             }
             _ => self.read(now, replica, reader, answers),
         }
+        self.retry_busy(now, replica, answers);
     }
 
     fn full_read(&self, replica: &Replica, mut reader: Reader, records: Vec<Bytes>) -> Answer {
@@ -678,18 +712,25 @@ impl ClientService {
         replica: &Replica,
         request: &DescribeQuorumRequest,
     ) -> DescribeQuorumResponse {
+        let mut described = false;
         let topics = request.topics.iter().map(|topic| {
             let is_ours = topic.topic_name == self.identity.topic_name;
             let partitions = topic.partitions.iter().map(|partition| {
                 let index = partition.partition_index;
-                if is_ours && index == 0 {
-                    describe_partition(now, replica)
+                let is_log = is_ours && index == 0;
+                // Once: a small request must not make an answer without bound.
+                if is_log && !std::mem::replace(&mut described, true) {
+                    return describe_partition(now, replica);
+                }
+                let error_code = if is_log {
+                    ErrorCode::INVALID_REQUEST
                 } else {
-                    DescribeQuorumPartitionResponse {
-                        partition_index: index,
-                        error_code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
-                        ..Default::default()
-                    }
+                    ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+                };
+                DescribeQuorumPartitionResponse {
+                    partition_index: index,
+                    error_code,
+                    ..Default::default()
                 }
             });
             DescribeQuorumTopicResponse {

@@ -257,10 +257,7 @@ impl ConnectionSet {
                 open.protocol.received(&buf);
                 buf.clear();
                 open.spare = Some(buf);
-                if !open.is_ready {
-                    open.is_ready = true;
-                    self.ready.push_back(index);
-                }
+                self.mark_ready(index);
                 self.mark_dirty(index);
             }
             _ => self.close(index),
@@ -297,10 +294,7 @@ impl ConnectionSet {
                 }
                 open.protocol.recycle(buf);
                 // Room for more answers may let more requests in.
-                if !open.is_ready {
-                    open.is_ready = true;
-                    self.ready.push_back(index);
-                }
+                self.mark_ready(index);
                 self.mark_dirty(index);
             }
             _ => self.close(index),
@@ -355,8 +349,8 @@ impl ConnectionSet {
 
     /// Answers a request; nothing happens if its connection is gone.
     ///
-    /// An answer that its version can't express is a bug of ours, but never a stranger's way to stop
-    /// the node: it costs him his connection.
+    /// An answer that its version can't express is a bug of ours, but never a stranger's way to
+    /// stop the node: it costs him his connection.
     pub fn respond(&mut self, origin: Origin, response: &ApiResponse) {
         let index = origin.connection.index;
         let Some(open) = self.finish(origin) else {
@@ -374,9 +368,12 @@ impl ConnectionSet {
 
     /// Marks a request as done without an answer (acks=0).
     pub fn skip(&mut self, origin: Origin) {
+        let index = origin.connection.index;
         if let Some(open) = self.finish(origin) {
             open.protocol.skip(origin.slot);
-            self.mark_dirty(origin.connection.index);
+            // No send will follow, so whole requests that wait behind it are looked for now.
+            self.mark_ready(index);
+            self.mark_dirty(index);
         }
     }
 
@@ -396,6 +393,16 @@ impl ConnectionSet {
     pub fn disconnect(&mut self, id: ConnectionId) {
         if self.slots[id.index as usize].generation == id.generation {
             self.close(id.index);
+        }
+    }
+
+    /// The input of a connection may hold a whole request.
+    fn mark_ready(&mut self, index: u32) {
+        if let Some(open) = self.slots[index as usize].open.as_mut()
+            && !open.is_ready
+        {
+            open.is_ready = true;
+            self.ready.push_back(index);
         }
     }
 

@@ -120,8 +120,8 @@ pub enum FormatError {
     /// Identity without a log.
     #[error(
         "{} says that this directory is node {node_id}'s, but its log is missing ({} is not \
-         there): the data is lost, or another topic name or directory is configured; this node does not \
-         start, since it would forget what it promised",
+         there): the data is lost, or another topic name or directory is configured; this node \
+         does not start, since it would forget what it promised",
         meta.display(), missing.display()
     )]
     LogMissing {

@@ -58,6 +58,10 @@ const INDEX_MASK: u64 = 0xffff_ffff;
 
 const RECEIVE_BYTES: usize = 64 * 1024;
 
+/// A link that is not up after this long is made anew when something is to be sent: the kernel
+/// tries lost connection requests again at longer and longer intervals.
+const OPEN_PATIENCE_MS: u64 = 1_000;
+
 /// A peer whose client address is not known is asked again this often.
 const DIRECTORY_RETRY_MS: u64 = 500;
 
@@ -83,6 +87,7 @@ struct Link {
     on_the_wire: Option<(i32, RequestId)>,
     directory_request: Option<i32>,
     directory_asked: Instant,
+    opened_at: Instant,
     next_correlation: i32,
     spare: Option<Vec<u8>>,
     busy: u8,
@@ -127,10 +132,19 @@ impl Peers {
     }
 
     /// Sends a request; one in flight to the same peer is given up.
-    pub fn send(&mut self, ring: &mut Ring, to: Peer, id: RequestId, request: Request) {
+    pub fn send(
+        &mut self,
+        ring: &mut Ring,
+        now: Instant,
+        to: Peer,
+        id: RequestId,
+        request: Request,
+    ) {
         if let Some(&index) = self.by_peer.get(&to.id) {
             let link = self.links[index].as_mut().expect("a peer's link exists");
-            let idle = link.on_the_wire.is_none();
+            let is_stuck =
+                !link.outbound.is_ready() && now.ms_since(link.opened_at) >= OPEN_PATIENCE_MS;
+            let idle = link.on_the_wire.is_none() && !is_stuck;
             if idle && link.peer.endpoint == to.endpoint {
                 link.request = Some((id, request));
                 self.mark_dirty(index);
@@ -138,10 +152,16 @@ impl Peers {
             }
             self.drop_link(index);
         }
-        self.open(ring, to, id, request);
+        self.open(ring, now, to, id, request);
     }
 
-    fn open(&mut self, ring: &mut Ring, to: Peer, id: RequestId, request: Request) {
+    /// Whether [`Self::take_events`] has something.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    fn open(&mut self, ring: &mut Ring, now: Instant, to: Peer, id: RequestId, request: Request) {
         let index = self
             .links
             .iter()
@@ -162,6 +182,7 @@ impl Peers {
             on_the_wire: None,
             directory_request: None,
             directory_asked: Instant(0),
+            opened_at: now,
             next_correlation: 1,
             spare: Some(Vec::with_capacity(RECEIVE_BYTES)),
             busy: 0,

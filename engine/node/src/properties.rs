@@ -184,8 +184,8 @@ fn unescape(line: usize, raw: &str) -> Result<String, PropertiesError> {
     Ok(text)
 }
 
-/// The character of `XXXX` (or `XXXX\uXXXX` for a surrogate pair) at the start of `text`, and what
-/// follows it.
+/// The character of four hex digits (or `hhhh\uhhhh` for a surrogate pair) at the start of `text`,
+/// and what follows it.
 fn unicode_escape(text: &str) -> Option<(char, &str)> {
     let (unit, rest) = hex_unit(text)?;
     if let Some(c) = char::from_u32(unit) {

@@ -261,6 +261,7 @@ impl RaftLoop {
         self.hand_out_answers();
         self.advance_stage(now);
         self.carry_out(now);
+        self.hand_out_answers();
         self.submit(now);
     }
 
@@ -284,20 +285,20 @@ impl RaftLoop {
         ];
         let deadline = deadline.into_iter().flatten().min();
         let timeout = deadline.map(|at| Duration::from_nanos(at.0.saturating_sub(now.instant.0)));
-        if self.stage == Stage::Done || self.has_more_requests() {
+        if self.stage == Stage::Done || self.has_more_work() {
             return Wait::No;
         }
         self.parts.wait.until(timeout)
     }
 
-    /// Whether requests were left for the next turn (and may be served in it).
-    fn has_more_requests(&self) -> bool {
-        !self.is_held_back()
-            && self
-                .parts
-                .clients
-                .as_ref()
-                .is_some_and(ConnectionSet::has_ready)
+    /// Whether something was left for the next turn that can be done in it.
+    fn has_more_work(&self) -> bool {
+        let parts = &self.parts;
+        let clients = parts.clients.as_ref();
+        parts.peers.has_events()
+            || parts.controllers.has_ready()
+            || (!self.is_held_back() && clients.is_some_and(ConnectionSet::has_ready))
+            || self.lane_answers.iter().any(|answers| !answers.is_empty())
     }
 
     /// Whether senders have to wait for the disk.
@@ -468,6 +469,8 @@ impl RaftLoop {
                 break;
             };
             self.serve_client(now, Lane::Clients, origin, request);
+            // At once, so that a connection's unread answers hold its next request back.
+            self.hand_out_answers();
         }
         for index in 0..self.parts.lanes.len() {
             let requests = Arc::clone(&self.parts.lanes[index].requests);
@@ -534,7 +537,11 @@ impl RaftLoop {
         let log_closed = self.is_log_closed();
         let parts = &mut self.parts;
         match effect {
-            Effect::Send { to, id, request } => parts.peers.send(&mut parts.ring, to, id, request),
+            Effect::Send { to, id, request } => {
+                parts
+                    .peers
+                    .send(&mut parts.ring, now.instant, to, id, request)
+            }
             Effect::Respond {
                 token,
                 response,

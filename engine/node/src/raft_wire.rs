@@ -19,6 +19,12 @@ use quorate_raft::{
 
 pub use describe_cluster::{ENDPOINT_TYPE_BROKER, ENDPOINT_TYPE_CONTROLLER};
 
+/// The longest that a replica's Fetch is held, whatever it asks for; Kafka's ask for 500 ms.
+const FETCH_WAIT_MAX_MS: i32 = 5_000;
+
+/// Records in one answer to a replica, at most; one batch is always sent whole.
+const FETCH_BYTES_MAX: i32 = 8 * 1024 * 1024;
+
 /// Who this node is and which log its quorum keeps.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -241,8 +247,8 @@ fn fetch_request(
         current_leader_epoch: partition.current_leader_epoch,
         fetch_offset: partition.fetch_offset,
         last_fetched_epoch: partition.last_fetched_epoch,
-        max_wait_ms: request.max_wait_ms,
-        max_bytes: request.max_bytes,
+        max_wait_ms: request.max_wait_ms.min(FETCH_WAIT_MAX_MS),
+        max_bytes: request.max_bytes.min(FETCH_BYTES_MAX),
         high_watermark,
     }))
 }

@@ -95,6 +95,9 @@ pub enum Effect {
     ShutdownComplete,
 }
 
+/// Reads of the disk under way at once, for replicas and consumers together.
+const READS_MAX: usize = 64;
+
 /// What a consumer's read gives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CommittedRead {
@@ -104,6 +107,8 @@ pub enum CommittedRead {
     AtEnd,
     /// On its way from the disk: an [`Effect::ConsumerRead`] with this id follows.
     Pending(ReadId),
+    /// Not now: enough reads of the disk are under way, or the log is being cut. Ask again.
+    Busy,
     /// The offset is not in the log.
     OutOfRange,
     /// The high watermark of this epoch is not known yet.
@@ -269,7 +274,8 @@ impl Replica {
         let Some((generation, read)) = self.reads.remove(&id) else {
             return;
         };
-        let records = result.ok().filter(|_| generation == self.raft.generation());
+        let is_current = generation == self.raft.generation() && self.may_read_disk();
+        let records = result.ok().filter(|_| is_current);
         match read {
             PendingRead::Consumer => self.effects.push(Effect::ConsumerRead { id, records }),
             PendingRead::Replica { token, response } => {
@@ -367,11 +373,18 @@ impl Replica {
         match self.tail.read(from, bytes_max, high_watermark) {
             Some(parts) if parts.is_empty() => CommittedRead::AtEnd,
             Some(parts) => CommittedRead::Records(parts),
+            None if !self.may_read_disk() || self.reads.len() >= READS_MAX => CommittedRead::Busy,
             None => match self.index.plan(from, bytes_max, high_watermark) {
                 Some(plan) => CommittedRead::Pending(self.start_read(plan, PendingRead::Consumer)),
                 None => CommittedRead::AtEnd,
             },
         }
+    }
+
+    /// Whether the files are what the core believes they are. While a cut is being carried out they
+    /// still hold records that are gone.
+    fn may_read_disk(&self) -> bool {
+        self.index.generation() == self.raft.generation()
     }
 
     fn start_read(&mut self, plan: ReadPlan, read: PendingRead) -> ReadId {
@@ -472,13 +485,17 @@ impl Replica {
     }
 
     /// Attaches records to a Fetch answer: from memory, else by a read of the disk.
-    fn respond_fetch(&mut self, token: RequestToken, response: FetchResponse, max_bytes: i32) {
+    fn respond_fetch(&mut self, token: RequestToken, mut response: FetchResponse, max_bytes: i32) {
         let mut records = Vec::new();
         if let Some(from) = response.records_from {
             let bytes_max = usize::try_from(max_bytes).unwrap_or(0);
             let end = self.raft.log_end_offset();
             match self.tail.read(from, bytes_max, end) {
                 Some(parts) => records = parts,
+                // An error makes the replica ask again after its backoff.
+                None if !self.may_read_disk() || self.reads.len() >= READS_MAX => {
+                    response.error = ErrorCode::UNKNOWN_SERVER_ERROR;
+                }
                 None => {
                     if let Some(plan) = self.index.plan(from, bytes_max, end) {
                         self.start_read(plan, PendingRead::Replica { token, response });

@@ -216,7 +216,7 @@ impl Node {
         let background =
             Background::start(self.config.topic_dir(), voters, ring.waker()).map_err(|source| {
                 ServerError::Os {
-                    what: "start the background thread",
+                    what: "start the background threads",
                     source,
                 }
             })?;

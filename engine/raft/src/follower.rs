@@ -12,7 +12,7 @@ use crate::raft::{Raft, State};
 use crate::types::{Endpoint, Epoch, Instant, NodeId, Offset, OffsetAndEpoch, ReplicaKey};
 
 /// One batch holds at most as many records as an int32 delta can number.
-const BATCH_RECORDS_MAX: i64 = i32::MAX as i64 + 1;
+const BATCH_RECORDS_MAX: i64 = i32::MAX as i64;
 
 /// What only a follower has.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,10 @@ use crate::types::{Endpoint, Epoch, Instant, NodeId, Offset};
 use alloc::vec::Vec;
 
 impl Raft {
-    /// What follows every input: timers, what has become durable, and the requests that may leave.
+    /// What follows every input: what has become durable, timers, and the requests that may leave.
+    /// Answers that waited for the disk leave before a timer can give others.
     pub(crate) fn settle(&mut self, now: Instant, out: &mut Outputs) {
+        self.election.release(out);
         self.requests.expire(now, &mut self.rng);
         if self.state_deadline().is_some_and(|due| due <= now) {
             self.on_timer(now, out);

@@ -137,7 +137,7 @@ impl Ring {
     }
 
     /// Accepts connections until told otherwise: an `Accepted` for each, and `AcceptEnded` when the
-    /// kernel stops (an error such as EMFILE, or its queue was full). The caller then accepts again.
+    /// kernel stops (an error such as EMFILE, or a full queue). The caller then accepts again.
     pub fn accept(&mut self, listener: &Arc<OwnedFd>, user: u64) {
         self.push(
             Op::Accept {

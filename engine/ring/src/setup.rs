@@ -35,7 +35,10 @@ impl Default for RingConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// Somebody decided against io_uring for this process.
-    #[error("io_uring is not allowed here ({call}: {}): {hint}", io::Error::from_raw_os_error(*errno))]
+    #[error(
+        "io_uring is not allowed here ({call}: {}): {hint}",
+        io::Error::from_raw_os_error(*errno)
+    )]
     Forbidden {
         /// The system call that was refused.
         call: &'static str,

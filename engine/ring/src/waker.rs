@@ -9,8 +9,8 @@
 //!    visible to the loop from here on.
 //!
 //! No wake-up is lost: a waker's swap comes either before step 2 (seen there), or between 2 and 3
-//! (the eventfd ends the sleep: the write comes after the swap, and a read stands on it), or after 3
-//! (seen at the next step 2). A write that comes late, when the loop woke for another reason,
+//! (the eventfd ends the sleep: the write comes after the swap, and a read stands on it), or after
+//! 3 (seen at the next step 2). A write that comes late, when the loop woke for another reason,
 //! ends a later sleep early, which is allowed.
 
 use std::fs::File;

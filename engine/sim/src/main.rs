@@ -1,6 +1,8 @@
 //! `quorate-sim`: runs seeds and says which one broke what. Exit code 2: a promise was broken
 //! (safety); 3: the quorum got stuck in good conditions (liveness).
 
+#![forbid(unsafe_code)]
+
 use clap::Parser;
 use quorate_sim::{Outcome, Scenario, Stats, run};
 use std::process::ExitCode;

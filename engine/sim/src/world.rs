@@ -372,7 +372,7 @@ impl World {
                 let (role, epoch) = (raft.role(), raft.epoch());
                 let flushed = raft.flushed_offset();
                 format!(
-                    "{} {role:?} in epoch {epoch}, log to {end}, flushed {flushed}, committed {known}",
+                    "{} {role:?} in epoch {epoch}, end {end}, flushed {flushed}, committed {known}",
                     node.id,
                 )
             }

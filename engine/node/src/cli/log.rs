@@ -101,7 +101,8 @@ fn summary(report: &VerifyReport) -> String {
         ""
     };
     format!(
-        "no fault in offsets {} to {} (exclusive): {} segments, {} batches, {} bytes; {stopped}{torn}",
+        "no fault in offsets {} to {} (exclusive): {} segments, {} batches, {} bytes; \
+         {stopped}{torn}",
         report.log_start, report.log_end, report.segments, report.batches, report.bytes
     )
 }

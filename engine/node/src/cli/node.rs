@@ -91,9 +91,9 @@ pub(super) fn dev(args: DevArgs, log_level: Option<&'static str>) -> Result<(), 
     }
 }
 
-/// Stops this process gracefully when `parent` ends, so that voters do not outlive their supervisor.
+/// Stops this process gracefully when `parent` ends, so that voters don't outlive their supervisor.
 ///
-/// Not by PR_SET_PDEATHSIG: that comes once for each thread of a parent that is killed, and a second
+/// Not by PR_SET_PDEATHSIG: that comes once for each thread of a killed parent, and a second
 /// SIGTERM cuts a graceful stop short.
 fn die_with(parent: i32) -> Result<(), CliError> {
     let gone = CliError::ParentGone { parent };

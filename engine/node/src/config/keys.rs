@@ -219,8 +219,8 @@ keys! {
         Derived("as `metadata.log.segment.bytes`"),
         "The same without the lower limit, for tests. Overrides metadata.log.segment.bytes.";
     FETCH_HW_LINGER = "fetch.hw.linger.ms", ms(0), Value("5"),
-        "How long a leader may hold an answer to a follower that would carry nothing but a newer high \
-         watermark. Records that come meanwhile take it with them. 0: it is sent at once.";
+        "How long a leader may hold an answer to a follower that would carry nothing but a newer \
+         high watermark. Records that come meanwhile take it with them. 0: it is sent at once.";
     GROUP_BYTES_MAX = "log.group.max.bytes", bytes(4096, BATCH_BYTES_MAX), Value("1048576"),
         "Most bytes of appends written and flushed as one group. A single larger batch is a group \
          of its own.";

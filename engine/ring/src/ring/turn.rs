@@ -1,5 +1,5 @@
-//! One turn of a ring: fill the submission queue, enter the kernel, collect what ended; and the last
-//! turn of all, when a ring is dropped.
+//! One turn of a ring: fill the submission queue, enter the kernel, collect what ended; and the
+//! last turn of all, when a ring is dropped.
 
 use super::{Ring, Wait};
 use crate::completion::{Completion, CompletionKind};
