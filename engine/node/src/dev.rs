@@ -188,6 +188,7 @@ pub fn only(options: &DevOptions, id: NodeId) -> Result<ServerConfig, DevError> 
     let layout = Layout::existing(options)?;
     let voters = layout.voters.len();
     let dir = layout.dir;
+    voter::keep_to_one_cpu(None, id);
     let found = layout.voters.into_iter().find(|voter| voter.id == id);
     found
         .map(|voter| voter.config)

