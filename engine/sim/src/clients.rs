@@ -318,7 +318,7 @@ impl World {
             CommittedRead::Pending(id) => {
                 running.reads.insert(id, (reader, from));
             }
-            CommittedRead::AtEnd | CommittedRead::NotAvailable => {
+            CommittedRead::AtEnd | CommittedRead::NotAvailable | CommittedRead::Busy => {
                 self.tell_reader(reader, ReaderTold::Nothing);
             }
             CommittedRead::OutOfRange => {
