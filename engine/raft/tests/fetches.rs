@@ -461,3 +461,37 @@ fn flush_report_from_before_a_truncation_is_ignored() {
     raft.on_flushed(now, Generation(1), Offset(6), &mut out);
     assert!(out.iter().any(is_send));
 }
+
+#[test]
+fn answers_held_for_the_disk_leave_before_a_timer_gives_others() {
+    let mut replica = Replica::voter(1, None, 3);
+    replica.elapse(5_000);
+    replica.answer_all(|request| match request {
+        Request::Vote(vote) if vote.pre_vote => Some(granted(vote.epoch.0)),
+        _ => None,
+    });
+    let (from, id, _) = replica.take_sent().remove(0);
+    let (now, mut out) = (replica.now, Outputs::new());
+    let raft = &mut replica.raft;
+    raft.on_response(now, from, id, &granted(2), &[], &mut out);
+    assert_eq!(raft.role(), Role::Leader);
+    let written = out.iter().find_map(|output| match output {
+        Output::PersistElection { seq, .. } => Some(*seq),
+        _ => None,
+    });
+    let (parked, held) = (RequestToken(900), RequestToken(901));
+    let fetch = Request::Fetch(fetch_request(2, 2, at(3, 1)));
+    raft.on_request(now, parked, &fetch, &mut out);
+    let late = Request::Fetch(fetch_request(3, 1, at(3, 1)));
+    raft.on_request(now, held, &late, &mut out);
+    out.clear();
+    raft.on_election_persisted(now.plus_ms(600), written.expect("an election"), &mut out);
+    let answered: Vec<RequestToken> = out
+        .iter()
+        .filter_map(|output| match output {
+            Output::RespondFetch { token, .. } => Some(*token),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answered, [held, parked]);
+}
