@@ -117,12 +117,6 @@ impl<T> Mailbox<T> {
     pub fn receive(&self) -> Option<T> {
         self.queue.pop()
     }
-
-    /// Whether nothing waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
 }
 
 /// The loops' end of the background thread.

@@ -389,13 +389,6 @@ impl ConnectionSet {
         Some(open)
     }
 
-    /// Closes the connection behind `id`, if it is still open.
-    pub fn disconnect(&mut self, id: ConnectionId) {
-        if self.slots[id.index as usize].generation == id.generation {
-            self.close(id.index);
-        }
-    }
-
     /// The input of a connection may hold a whole request.
     fn mark_ready(&mut self, index: u32) {
         if let Some(open) = self.slots[index as usize].open.as_mut()

@@ -27,6 +27,8 @@ pub struct DiskOps {
 pub struct GroupExecutor {
     ops: DiskOps,
     group: Option<InFlight>,
+    /// Stand in a group for its buffers while the kernel has those.
+    stand_ins: Vec<AlignedBuf>,
 }
 
 struct InFlight {
@@ -42,13 +44,11 @@ impl GroupExecutor {
     /// An idle executor.
     #[must_use]
     pub fn new(ops: DiskOps) -> Self {
-        Self { ops, group: None }
-    }
-
-    /// Whether a group is on its way.
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
-        self.group.is_some()
+        Self {
+            ops,
+            group: None,
+            stand_ins: vec![AlignedBuf::zeroed(0), AlignedBuf::zeroed(0)],
+        }
     }
 
     /// Starts a group.
@@ -66,7 +66,7 @@ impl GroupExecutor {
             rewrites: 0,
             failed: None,
         };
-        group.write(ring, self.ops);
+        group.write(ring, self.ops, &mut self.stand_ins);
         self.group = Some(group);
     }
 
@@ -83,12 +83,12 @@ impl GroupExecutor {
             .expect("a completion belongs to the group in flight");
         match kind {
             CompletionKind::Wrote { buf, result } => {
-                group.on_write(user == self.ops.data, buf, result);
+                group.on_write(user == self.ops.data, buf, result, &mut self.stand_ins);
                 if group.writes_left > 0 {
                     return None;
                 }
                 if group.failed.is_none() && group.rewrite {
-                    group.write(ring, self.ops);
+                    group.write(ring, self.ops, &mut self.stand_ins);
                     return None;
                 }
                 if group.failed.is_none() {
@@ -106,23 +106,34 @@ impl GroupExecutor {
 }
 
 impl InFlight {
-    fn write(&mut self, ring: &mut Ring, ops: DiskOps) {
+    fn write(&mut self, ring: &mut Ring, ops: DiskOps, stand_ins: &mut Vec<AlignedBuf>) {
         self.writes_left = 2;
         self.rewrite = false;
-        let data = std::mem::replace(&mut self.io.data, AlignedBuf::zeroed(0));
-        let mark = std::mem::replace(&mut self.io.mark, AlignedBuf::zeroed(0));
+        let mut lend = |buf: &mut AlignedBuf| {
+            let stand_in = stand_ins.pop().expect("one for each buffer");
+            std::mem::replace(buf, stand_in)
+        };
+        let data = lend(&mut self.io.data);
+        let mark = lend(&mut self.io.mark);
         ring.write(&self.file, self.io.data_position, data, ops.data, false);
         ring.write(&self.file, self.io.mark_position, mark, ops.mark, false);
     }
 
-    fn on_write(&mut self, is_data: bool, buf: AlignedBuf, result: io::Result<usize>) {
+    fn on_write(
+        &mut self,
+        is_data: bool,
+        buf: AlignedBuf,
+        result: io::Result<usize>,
+        stand_ins: &mut Vec<AlignedBuf>,
+    ) {
         self.writes_left -= 1;
         let expected = buf.len();
-        if is_data {
-            self.io.data = buf;
+        let place = if is_data {
+            &mut self.io.data
         } else {
-            self.io.mark = buf;
-        }
+            &mut self.io.mark
+        };
+        stand_ins.push(std::mem::replace(place, buf));
         match result {
             Ok(written) if written == expected => {}
             Ok(_) => self.try_again(io::Error::from(io::ErrorKind::WriteZero)),

@@ -54,9 +54,22 @@ impl Identity {
         }
     }
 
-    /// Whether a partition of the wire is the one log of this quorum.
-    fn is_log(&self, topic_name: &str, partition: i32) -> bool {
-        topic_name == self.topic_name && partition == 0
+    /// The one partition that a request must be about: the log of this quorum.
+    fn the_log<'a, P>(
+        &self,
+        cluster_id: Option<&str>,
+        mut topics: impl ExactSizeIterator<Item = (&'a str, &'a [P])>,
+        index: impl Fn(&P) -> i32,
+    ) -> Result<&'a P, ErrorCode> {
+        if self.refuses_cluster(cluster_id) {
+            return Err(ErrorCode::INCONSISTENT_CLUSTER_ID);
+        }
+        match (topics.len(), topics.next()) {
+            (1, Some((name, [partition]))) if name == self.topic_name && index(partition) == 0 => {
+                Ok(partition)
+            }
+            _ => Err(ErrorCode::INVALID_REQUEST),
+        }
     }
 }
 
@@ -95,35 +108,51 @@ pub enum FromWire {
 /// The raft request in a request of the wire.
 #[must_use]
 pub fn request_from_wire(identity: &Identity, request: ApiRequest) -> FromWire {
-    let checked = match request {
-        ApiRequest::Vote(request) => vote_request(identity, &request),
-        ApiRequest::BeginQuorumEpoch(request) => begin_request(identity, &request),
-        ApiRequest::EndQuorumEpoch(request) => end_request(identity, &request),
-        ApiRequest::Fetch(request) => fetch_request(identity, &request),
+    let checked: Result<Request, ApiResponse> = match request {
+        ApiRequest::Vote(request) => vote_request(identity, &request).map_err(|error_code| {
+            vote::VoteResponse {
+                error_code,
+                ..Default::default()
+            }
+            .into()
+        }),
+        ApiRequest::BeginQuorumEpoch(request) => {
+            begin_request(identity, &request).map_err(|error_code| {
+                begin::BeginQuorumEpochResponse {
+                    error_code,
+                    ..Default::default()
+                }
+                .into()
+            })
+        }
+        ApiRequest::EndQuorumEpoch(request) => {
+            end_request(identity, &request).map_err(|error_code| {
+                end::EndQuorumEpochResponse {
+                    error_code,
+                    ..Default::default()
+                }
+                .into()
+            })
+        }
+        ApiRequest::Fetch(request) => fetch_request(identity, &request).map_err(|error_code| {
+            fetch::FetchResponse {
+                error_code,
+                ..Default::default()
+            }
+            .into()
+        }),
         other => return FromWire::Other(other),
     };
     checked.map_or_else(FromWire::Refused, FromWire::Raft)
 }
 
-fn vote_request(identity: &Identity, request: &vote::VoteRequest) -> Result<Request, ApiResponse> {
-    let refuse = |error_code| {
-        Err(ApiResponse::Vote(vote::VoteResponse {
-            error_code,
-            ..Default::default()
-        }))
-    };
-    if identity.refuses_cluster(request.cluster_id.as_deref()) {
-        return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
-    }
-    let [topic] = &request.topics[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    };
-    let [partition] = &topic.partitions[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    };
-    if !identity.is_log(&topic.topic_name, partition.partition_index) {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    }
+fn vote_request(identity: &Identity, request: &vote::VoteRequest) -> Result<Request, ErrorCode> {
+    let topics = request.topics.iter();
+    let partition = identity.the_log(
+        request.cluster_id.as_deref(),
+        topics.map(|topic| (topic.topic_name.as_str(), &topic.partitions[..])),
+        |partition| partition.partition_index,
+    )?;
     Ok(Request::Vote(VoteRequest {
         voter: voter_key(request.voter_id, partition.voter_directory_id),
         epoch: partition.replica_epoch,
@@ -142,26 +171,13 @@ fn vote_request(identity: &Identity, request: &vote::VoteRequest) -> Result<Requ
 fn begin_request(
     identity: &Identity,
     request: &begin::BeginQuorumEpochRequest,
-) -> Result<Request, ApiResponse> {
-    let refuse = |error_code| {
-        let response = begin::BeginQuorumEpochResponse {
-            error_code,
-            ..Default::default()
-        };
-        Err(ApiResponse::BeginQuorumEpoch(response))
-    };
-    if identity.refuses_cluster(request.cluster_id.as_deref()) {
-        return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
-    }
-    let [topic] = &request.topics[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    };
-    let [partition] = &topic.partitions[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    };
-    if !identity.is_log(&topic.topic_name, partition.partition_index) {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    }
+) -> Result<Request, ErrorCode> {
+    let topics = request.topics.iter();
+    let partition = identity.the_log(
+        request.cluster_id.as_deref(),
+        topics.map(|topic| (topic.topic_name.as_str(), &topic.partitions[..])),
+        |partition| partition.partition_index,
+    )?;
     Ok(Request::BeginQuorumEpoch(BeginQuorumEpochRequest {
         voter: voter_key(request.voter_id, partition.voter_directory_id),
         leader_id: partition.leader_id,
@@ -173,26 +189,13 @@ fn begin_request(
 fn end_request(
     identity: &Identity,
     request: &end::EndQuorumEpochRequest,
-) -> Result<Request, ApiResponse> {
-    let refuse = |error_code| {
-        let response = end::EndQuorumEpochResponse {
-            error_code,
-            ..Default::default()
-        };
-        Err(ApiResponse::EndQuorumEpoch(response))
-    };
-    if identity.refuses_cluster(request.cluster_id.as_deref()) {
-        return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
-    }
-    let [topic] = &request.topics[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    };
-    let [partition] = &topic.partitions[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    };
-    if !identity.is_log(&topic.topic_name, partition.partition_index) {
-        return refuse(ErrorCode::INVALID_REQUEST);
-    }
+) -> Result<Request, ErrorCode> {
+    let topics = request.topics.iter();
+    let partition = identity.the_log(
+        request.cluster_id.as_deref(),
+        topics.map(|topic| (topic.topic_name.as_str(), &topic.partitions[..])),
+        |partition| partition.partition_index,
+    )?;
     let candidates = partition
         .preferred_candidates
         .iter()
@@ -212,28 +215,19 @@ fn end_request(
     }))
 }
 
-fn fetch_request(
-    identity: &Identity,
-    request: &fetch::FetchRequest,
-) -> Result<Request, ApiResponse> {
-    let refuse = |error_code| {
-        Err(ApiResponse::Fetch(fetch::FetchResponse {
-            error_code,
-            ..Default::default()
-        }))
-    };
+fn fetch_request(identity: &Identity, request: &fetch::FetchRequest) -> Result<Request, ErrorCode> {
     if identity.refuses_cluster(request.cluster_id.as_deref()) {
-        return refuse(ErrorCode::INCONSISTENT_CLUSTER_ID);
+        return Err(ErrorCode::INCONSISTENT_CLUSTER_ID);
     }
     let [topic] = &request.topics[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
+        return Err(ErrorCode::INVALID_REQUEST);
     };
     let [partition] = &topic.partitions[..] else {
-        return refuse(ErrorCode::INVALID_REQUEST);
+        return Err(ErrorCode::INVALID_REQUEST);
     };
     // As in Kafka the id decides, so versions that carry only a name are refused.
     if topic.topic_id != Uuid(identity.topic_id) || partition.partition != 0 {
-        return refuse(ErrorCode::INVALID_REQUEST);
+        return Err(ErrorCode::INVALID_REQUEST);
     }
     // Before version 15 the id stands in a field of its own.
     let id = request.replica_state.replica_id.max(request.replica_id);
