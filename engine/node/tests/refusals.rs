@@ -5,147 +5,16 @@
 
 mod common;
 
-use common::{Cluster, Finished, PortBlock, QUORATE, quorate, run, s, scratch_dir, wait_for};
+use common::{
+    Cluster, Lone, QUORATE, REFUSAL_LIMIT, Serving, assert_refused, contents, format, run, s,
+    server, server_command,
+};
 use std::fs;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use tempfile::TempDir;
-
-/// A refusal takes no longer.
-const LIMIT: std::time::Duration = s(10);
-
-/// # Panics
-/// Unless the command failed with exit code 1 and one line, which has all of `words`.
-fn assert_refused(finished: &Finished, words: &[&str]) {
-    assert_eq!(finished.status.code(), Some(1), "{finished:?}");
-    let told: Vec<&str> = finished
-        .stderr
-        .lines()
-        .filter(|line| line.starts_with("quorate: "))
-        .collect();
-    assert_eq!(told.len(), 1, "{finished:?}");
-    assert_eq!(
-        finished.stderr.lines().last(),
-        Some(told[0]),
-        "{finished:?}"
-    );
-    for word in words {
-        assert!(told[0].contains(word), "{word:?} is not in {:?}", told[0]);
-    }
-    assert_eq!(finished.stdout, "");
-}
-
-/// A voter on its own: a configuration file, a data directory, ports.
-struct Lone {
-    dir: TempDir,
-    ports: PortBlock,
-}
-
-impl Lone {
-    fn new() -> Self {
-        Self {
-            dir: scratch_dir(),
-            ports: PortBlock::acquire(),
-        }
-    }
-
-    fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
-    }
-
-    /// Writes a configuration `name` with client port base + `shift`.
-    fn config(&self, name: &str, data_dir: &Path, shift: u16) -> PathBuf {
-        let client = self.ports.base() + shift;
-        let peer = client + 100;
-        let text = format!(
-            "node.id=1\nprocess.roles=controller\n\
-             listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{peer}\n\
-             controller.listener.names=CONTROLLER\n\
-             controller.quorum.voters=1@127.0.0.1:{peer}\nlog.dirs={}\n",
-            data_dir.display()
-        );
-        let path = self.dir.path().join(name);
-        fs::write(&path, text).expect("a configuration file");
-        path
-    }
-
-    /// A configuration whose data directory is formatted.
-    fn formatted(&self) -> PathBuf {
-        let config = self.config("server.properties", &self.data_dir(), 0);
-        format(&config, &[]).expect_success();
-        config
-    }
-}
-
-fn format(config: &Path, more: &[&str]) -> Finished {
-    let mut command = Command::new(QUORATE);
-    command.args(["format", "--config"]).arg(config).args(more);
-    run(command, "", LIMIT)
-}
-
-fn server_command(config: &Path) -> Command {
-    let mut command = Command::new(QUORATE);
-    command.args(["server", "--config"]).arg(config);
-    command
-}
-
-fn server(config: &Path) -> Finished {
-    run(server_command(config), "", LIMIT)
-}
-
-/// A server that is killed when dropped.
-struct Serving(Child);
-
-impl Serving {
-    /// Starts one and waits until it leads its quorum of one.
-    fn start(config: &Path, client_port: u16) -> Self {
-        let child = server_command(config)
-            .stderr(Stdio::null())
-            .stdin(Stdio::null())
-            .spawn();
-        let serving = Self(child.expect("a server"));
-        let address = format!("127.0.0.1:{client_port}");
-        wait_for("a quorum of one", s(20), || {
-            let asked = quorate(
-                &["quorum", "describe", "--bootstrap-server", &address],
-                "",
-                LIMIT,
-            );
-            asked.status.success().then_some(())
-        });
-        serving
-    }
-
-    fn still_runs(&mut self) -> bool {
-        self.0.try_wait().expect("a child").is_none()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Names and contents of all files in a directory of a node that does not run.
-fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(contents(&path));
-        } else {
-            let bytes = fs::read(&path).expect("a file");
-            found.push((path, bytes));
-        }
-    }
-    found.sort();
-    found
-}
 
 #[test]
 fn a_second_node_on_a_directory_is_refused_and_the_first_goes_on() {
@@ -259,7 +128,7 @@ fn a_host_that_forbids_io_uring_is_told_what_to_allow() {
         let mut command = server_command(&config);
         // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
         unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
-        let refused = run(command, "", LIMIT);
+        let refused = run(command, "", REFUSAL_LIMIT);
         assert_refused(&refused, &["io_uring is not allowed here", "seccomp"]);
     }
     assert_eq!(contents(&lone.data_dir()), before);
@@ -349,7 +218,7 @@ fn a_data_directory_in_memory_is_refused() {
     let dev_dir = memory.path().join("dev");
     command.arg(&dev_dir);
     assert_refused(
-        &run(command, "", LIMIT),
+        &run(command, "", REFUSAL_LIMIT),
         &["tmpfs", &dev_dir.to_string_lossy()],
     );
 }

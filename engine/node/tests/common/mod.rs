@@ -13,6 +13,7 @@ mod cluster;
 mod command;
 mod load;
 mod log_files;
+mod lone;
 mod machine;
 mod raw;
 mod watch;
@@ -23,6 +24,9 @@ pub use cluster::{Cluster, Described, Node};
 pub use command::{Finished, QUORATE, Running, quorate, run};
 pub use load::{Acked, Load, LoadReport, RecordId};
 pub use log_files::{assert_same_logs, committed_bytes};
+pub use lone::{
+    Lone, REFUSAL_LIMIT, Serving, assert_refused, contents, format, server, server_command,
+};
 pub use machine::{MachineLock, PortBlock, scratch_dir};
 pub use raw::{PROBE_VALUE, RawClient, batch};
 pub use watch::{Follower, Watermarks};

@@ -1,0 +1,146 @@
+//! One voter on its own, for what needs no quorum: a configuration file, a data directory, ports.
+
+use super::{Finished, PortBlock, QUORATE, quorate, run, s, scratch_dir, wait_for};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A refusal takes no longer.
+pub const REFUSAL_LIMIT: Duration = s(10);
+
+/// # Panics
+/// Unless the command failed with exit code 1 and one line, which has all of `words`.
+pub fn assert_refused(finished: &Finished, words: &[&str]) {
+    assert_eq!(finished.status.code(), Some(1), "{finished:?}");
+    let told: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("quorate: "))
+        .collect();
+    assert_eq!(told.len(), 1, "{finished:?}");
+    assert_eq!(
+        finished.stderr.lines().last(),
+        Some(told[0]),
+        "{finished:?}"
+    );
+    for word in words {
+        assert!(told[0].contains(word), "{word:?} is not in {:?}", told[0]);
+    }
+    assert_eq!(finished.stdout, "");
+}
+
+/// A voter on its own: a configuration file, a data directory, ports.
+pub struct Lone {
+    /// For what the test needs beside the data.
+    pub dir: TempDir,
+    /// Its clients' ports; those of peers are 100 above.
+    pub ports: PortBlock,
+}
+
+impl Lone {
+    pub fn new() -> Self {
+        Self {
+            dir: scratch_dir(),
+            ports: PortBlock::acquire(),
+        }
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// Writes a configuration `name` with client port base + `shift`.
+    pub fn config(&self, name: &str, data_dir: &Path, shift: u16) -> PathBuf {
+        let client = self.ports.base() + shift;
+        let peer = client + 100;
+        let text = format!(
+            "node.id=1\nprocess.roles=controller\n\
+             listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{peer}\n\
+             controller.listener.names=CONTROLLER\n\
+             controller.quorum.voters=1@127.0.0.1:{peer}\nlog.dirs={}\n",
+            data_dir.display()
+        );
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).expect("a configuration file");
+        path
+    }
+
+    /// A configuration whose data directory is formatted.
+    pub fn formatted(&self) -> PathBuf {
+        let config = self.config("server.properties", &self.data_dir(), 0);
+        format(&config, &[]).expect_success();
+        config
+    }
+}
+
+/// Runs `quorate format`.
+pub fn format(config: &Path, more: &[&str]) -> Finished {
+    let mut command = Command::new(QUORATE);
+    command.args(["format", "--config"]).arg(config).args(more);
+    run(command, "", REFUSAL_LIMIT)
+}
+
+/// `quorate server`, to be run.
+pub fn server_command(config: &Path) -> Command {
+    let mut command = Command::new(QUORATE);
+    command.args(["server", "--config"]).arg(config);
+    command
+}
+
+/// Runs `quorate server`, which must end by itself.
+pub fn server(config: &Path) -> Finished {
+    run(server_command(config), "", REFUSAL_LIMIT)
+}
+
+/// A server that is killed when dropped.
+pub struct Serving(Child);
+
+impl Serving {
+    /// Starts one and waits until it leads its quorum of one.
+    pub fn start(config: &Path, client_port: u16) -> Self {
+        let child = server_command(config)
+            .stderr(Stdio::null())
+            .stdin(Stdio::null())
+            .spawn();
+        let serving = Self(child.expect("a server"));
+        let address = format!("127.0.0.1:{client_port}");
+        wait_for("a quorum of one", s(20), || {
+            let asked = quorate(
+                &["quorum", "describe", "--bootstrap-server", &address],
+                "",
+                REFUSAL_LIMIT,
+            );
+            asked.status.success().then_some(())
+        });
+        serving
+    }
+
+    pub fn still_runs(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_none()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Names and contents of all files in a directory of a node that does not run.
+pub fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            let bytes = fs::read(&path).expect("a file");
+            found.push((path, bytes));
+        }
+    }
+    found.sort();
+    found
+}
