@@ -48,10 +48,9 @@ pub(crate) fn read_clean_shutdown<D: Disk>(
     dir: &Path,
 ) -> Result<Option<CleanShutdown>, StateFileError> {
     let path = dir.join(NAME);
-    let content = match found(read_file(disk, &path, BYTES_MAX)) {
-        Ok(Some(content)) => content,
-        Ok(None) => return Ok(None),
-        Err(source) => return Err(StateFileError::Io { path, source }),
+    let content = found(read_file(disk, &path, BYTES_MAX)).during(Operation::Read, &path)?;
+    let Some(content) = content else {
+        return Ok(None);
     };
     let json: Json = match serde_json::from_slice(&content) {
         Ok(json) => json,

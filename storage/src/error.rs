@@ -1,7 +1,7 @@
 //! What can go wrong with the log on disk, one enum per caller's task. Peers' mistakes are not here
 //! (they are `format::BatchError`), nor are our own (they are asserts).
 
-use quorate_raft::{Epoch, Offset};
+use quorate_raft::{Epoch, NodeId, Offset};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -204,14 +204,32 @@ pub enum StateFileError {
         /// Versions that are read.
         supported: &'static str,
     },
-    /// The disk failed.
-    #[error("cannot read {}: {source}", path.display())]
-    Io {
+    /// It must be there and is not.
+    #[error(
+        "{} is missing from a log that was in use: this node would forget how it voted. Restore \
+         the file, or format the node anew where that is safe",
+        path.display()
+    )]
+    Missing {
         /// The file.
         path: PathBuf,
-        /// What the file system said.
-        source: io::Error,
     },
+    /// The voters are not those that the file was written with.
+    #[error(
+        "{} was written with voters {stored:?}, but controller.quorum.voters has {configured:?}",
+        path.display()
+    )]
+    OtherVoters {
+        /// The file.
+        path: PathBuf,
+        /// In the file, ascending.
+        stored: Vec<NodeId>,
+        /// In the configuration, ascending.
+        configured: Vec<NodeId>,
+    },
+    /// The disk failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
 }
 
 /// Why a read of the log gave nothing. The log itself goes on.

@@ -23,7 +23,7 @@ use crate::error::{Context, Operation, RecoveryError};
 use crate::format::LogIdentity;
 use crate::index_file::IndexFiles;
 use crate::segment::{
-    SPARE_UNFINISHED_NAME, SegmentFile, parse_segment_name, parse_snapshot_name, segment_path,
+    SegmentFile, TEMPORARY_SUFFIX, parse_segment_name, parse_snapshot_name, segment_path,
 };
 use crate::segment_index::IndexedSegment;
 use crate::state_file::{
@@ -199,7 +199,8 @@ fn check_snapshots(dir: &Path, names: &[String], log_start: Offset) -> Result<()
 fn strays(dir: &Path, names: &[String], segments: &[Offset]) -> Vec<PathBuf> {
     let is_stray = |name: &&String| match parse_segment_name(name) {
         Some((base, _)) => !segments.contains(&base),
-        None => *name == SPARE_UNFINISHED_NAME,
+        // An unfinished spare, or a state file whose replacement was cut short.
+        None => name.ends_with(TEMPORARY_SUFFIX),
     };
     names
         .iter()

@@ -52,5 +52,5 @@ pub use read::ReadPlan;
 pub use recovery::RecoveryReport;
 pub use segment::BLOCK_BYTES;
 pub use segment_index::SegmentIndex;
-pub use state_file::{read_quorum_state, write_quorum_state};
+pub use state_file::{open_quorum_state, read_quorum_state, write_quorum_state};
 pub use verify::{VerifyFault, VerifyReport, verify_dir};

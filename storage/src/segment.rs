@@ -22,6 +22,8 @@ const _: () = assert!(BATCH_BYTES_LIMIT.is_multiple_of(BLOCK_BYTES));
 pub(crate) const SPARE_NAME: &str = "segment.spare";
 /// The same, not yet finished: worthless after a crash.
 pub(crate) const SPARE_UNFINISHED_NAME: &str = "segment.spare.tmp";
+/// End of the name of every file that is not finished: nobody misses it.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// The files that belong to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 //! directory), never on the raft loop.
 
 use crate::disk::{Disk, found, read_file, write_file_atomically};
-use crate::error::StateFileError;
+use crate::error::{Context, Operation, StateFileError};
 use crate::format::{
     FileFormatError, LogIdentity, decode_epoch_checkpoint, decode_log_identity,
-    decode_partition_metadata, decode_quorum_state, encode_quorum_state_v0,
+    decode_partition_metadata, decode_quorum_state, decode_quorum_state_voters,
+    encode_quorum_state_v0,
 };
 use crate::job::EPOCH_CHECKPOINT_NAME;
 use quorate_raft::{ElectionState, EpochStart, NodeId};
@@ -28,10 +29,9 @@ fn read<D: Disk, T>(
     decode: impl FnOnce(&[u8]) -> Result<T, FileFormatError>,
 ) -> Result<Option<T>, StateFileError> {
     let path = dir.join(name);
-    let content = match found(read_file(disk, &path, BYTES_MAX)) {
-        Ok(Some(content)) => content,
-        Ok(None) => return Ok(None),
-        Err(source) => return Err(StateFileError::Io { path, source }),
+    let content = found(read_file(disk, &path, BYTES_MAX)).during(Operation::Read, &path)?;
+    let Some(content) = content else {
+        return Ok(None);
     };
     match decode(&content) {
         Ok(value) => Ok(Some(value)),
@@ -53,6 +53,54 @@ pub fn read_quorum_state<D: Disk>(
     dir: &Path,
 ) -> Result<Option<ElectionState>, StateFileError> {
     read(disk, dir, QUORUM_STATE_NAME, "0 and 1", decode_quorum_state)
+}
+
+/// What the node that starts on a log has promised: its `quorum-state`, or a new one where the log
+/// has never been used. The new one is durable before the log is, so that a log in use without it
+/// has lost it.
+///
+/// `voters`: the configured ones; none if the configuration names none.
+///
+/// # Errors
+/// If the file is not whole, is missing from a log in use, or was written with other voters: two
+/// sets of voters elect two leaders.
+pub fn open_quorum_state<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    voters: &[NodeId],
+) -> Result<ElectionState, StateFileError> {
+    let path = dir.join(QUORUM_STATE_NAME);
+    let stored = read(disk, dir, QUORUM_STATE_NAME, "0 and 1", |bytes| {
+        Ok((
+            decode_quorum_state(bytes)?,
+            decode_quorum_state_voters(bytes)?,
+        ))
+    })?;
+    if let Some((election, stored)) = stored {
+        let configured = sorted(voters.to_vec());
+        return match stored.map(sorted) {
+            Some(stored) if !configured.is_empty() && stored != configured => {
+                Err(StateFileError::OtherVoters {
+                    path,
+                    stored,
+                    configured,
+                })
+            }
+            _ => Ok(election),
+        };
+    }
+    if read_log_identity(disk, dir)?.is_some() {
+        return Err(StateFileError::Missing { path });
+    }
+    let election = ElectionState::default();
+    let written = write_quorum_state(disk, dir, &election, voters);
+    written.during(Operation::WriteStateFile, &path)?;
+    Ok(election)
+}
+
+fn sorted(mut ids: Vec<NodeId>) -> Vec<NodeId> {
+    ids.sort_unstable();
+    ids
 }
 
 /// Replaces `quorum-state` (version 0), durably.

@@ -1,7 +1,7 @@
 //! Checks a log from its first to its last byte, offline, and changes nothing. The same reading
 //! half as recovery: what it accepts, the next start accepts.
 
-use crate::error::{RecoveryError, StateFileError};
+use crate::error::{Context, Operation, RecoveryError, StateFileError};
 use crate::file_disk::FileDisk;
 use crate::inspect::{Inspection, Tail, Torn, inspect};
 use crate::state_file::read_quorum_state;
@@ -54,10 +54,7 @@ pub fn verify_dir(
 }
 
 fn verify(dir: &Path, progress: &mut dyn FnMut(&Path, u64)) -> Result<VerifyReport, RecoveryError> {
-    if let Err(source) = std::fs::read_dir(dir) {
-        let path = dir.to_path_buf();
-        return Err(StateFileError::Io { path, source }.into());
-    }
+    std::fs::read_dir(dir).during(Operation::List, dir)?;
     let election = read_quorum_state(&FileDisk, dir)?;
     let inspection = Inspection {
         dir,
@@ -93,9 +90,13 @@ fn locate(dir: &Path, fault: RecoveryError) -> VerifyFault {
         | RecoveryError::StateFile(
             StateFileError::Malformed { path, .. }
             | StateFileError::Version { path, .. }
-            | StateFileError::Io { path, .. },
+            | StateFileError::Missing { path }
+            | StateFileError::OtherVoters { path, .. },
         ) => (path.clone(), 0),
-        RecoveryError::Storage(error) => (error.path.clone(), error.position),
+        RecoveryError::Storage(error)
+        | RecoveryError::StateFile(StateFileError::Storage(error)) => {
+            (error.path.clone(), error.position)
+        }
         RecoveryError::MissingSnapshot { .. }
         | RecoveryError::NoSegments { .. }
         | RecoveryError::EndMismatch { .. }

@@ -23,7 +23,7 @@ use quorate_raft::{DirectoryId, ElectionState, LogState, NodeId, Outputs, Peer, 
 use quorate_ring::{Ring, RingConfig, RingError, Waker};
 use quorate_storage::{
     DataDirError, DirLock, FileDisk, LockError, LogConfig, OpenedLog, RecoveryError,
-    StateFileError, check_data_dir, lock_dir, open_log, read_quorum_state,
+    StateFileError, check_data_dir, lock_dir, open_log, open_quorum_state,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -175,10 +175,15 @@ impl Node {
 
     fn open(&self) -> Result<Opened, ServerError> {
         let dir = self.config.topic_dir();
-        let election = read_quorum_state(&FileDisk, &dir)?.unwrap_or_default();
+        let election = open_quorum_state(&FileDisk, &dir, &self.voter_ids())?;
         let log = open_log(FileDisk, self.log_config(), election.epoch)?;
         tracing::info!(end_offset = %log.log_end, "log opened: {}", log.report);
         Ok(Opened { log, election })
+    }
+
+    fn voter_ids(&self) -> Vec<NodeId> {
+        let voters = self.config.voters.voters();
+        voters.iter().map(|voter| voter.key.id).collect()
     }
 
     fn log_config(&self) -> LogConfig {
@@ -206,19 +211,10 @@ impl Node {
             entries: RING_ENTRIES,
         })?;
         let _ = waker.set(ring.waker());
-        let voters: Vec<NodeId> = self
-            .config
-            .voters
-            .voters()
-            .iter()
-            .map(|voter| voter.key.id)
-            .collect();
-        let background =
-            Background::start(self.config.topic_dir(), voters, ring.waker()).map_err(|source| {
-                ServerError::Os {
-                    what: "start the background threads",
-                    source,
-                }
+        let background = Background::start(self.config.topic_dir(), self.voter_ids(), ring.waker())
+            .map_err(|source| ServerError::Os {
+                what: "start the background threads",
+                source,
             })?;
 
         let mut outputs = Outputs::new();

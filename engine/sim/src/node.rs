@@ -18,7 +18,8 @@ use quorate_raft::{
 use quorate_storage::sim_disk::SimDisk;
 use quorate_storage::{
     Disk, GroupIo, Job, JobDone, LogConfig, LogWriter, OpenedLog, ReadError, ReadPlan,
-    RecoveryError, SegmentIndex, StorageError, open_log, read_quorum_state,
+    RecoveryError, SegmentIndex, StateFileError, StorageError, open_log, open_quorum_state,
+    read_quorum_state,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -269,10 +270,14 @@ impl Node {
 
     fn open(&self, scenario: &Scenario) -> Result<(OpenedLog<SimDisk>, ElectionState), StartError> {
         let dir = log_dir();
-        let read = read_quorum_state(&self.disk, &dir);
-        let election = read
-            .map_err(|error| self.refused(&error))?
-            .unwrap_or_default();
+        let voters = voter_ids(scenario);
+        let election = open_quorum_state(&self.disk, &dir, &voters);
+        let election = election.map_err(|error| match error {
+            StateFileError::Storage(error) if !self.disk.is_crashed() => {
+                StartError::DiskFailed(error)
+            }
+            error => self.refused(&error),
+        })?;
         let config = log_config(scenario);
         let log = open_log(self.disk.clone(), config, election.epoch);
         let log = log.map_err(|error| match error {

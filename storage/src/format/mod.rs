@@ -27,7 +27,9 @@ pub(crate) use mark::{ChunkState, is_mark};
 pub use mark::{GroupSums, MARK_BYTES, Mark};
 pub use partition_metadata::{decode_partition_metadata, encode_partition_metadata};
 pub use produced::{BatchInfo, check_produced};
-pub use quorum_state_file::{decode_quorum_state, encode_quorum_state_v0, encode_quorum_state_v1};
+pub use quorum_state_file::{
+    decode_quorum_state, decode_quorum_state_voters, encode_quorum_state_v0, encode_quorum_state_v1,
+};
 pub use record::{Record, Records, records};
 
 /// What is wrong with the content of a small file.

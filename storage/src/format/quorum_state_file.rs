@@ -20,6 +20,19 @@ struct Json {
     data_version: i64,
 }
 
+/// Only the voters.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VotersJson {
+    current_voters: Option<Vec<VoterJson>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VoterJson {
+    voter_id: NodeId,
+}
+
 /// Only the version, since the other keys depend on it.
 #[derive(Deserialize)]
 struct VersionJson {
@@ -88,6 +101,18 @@ pub fn decode_quorum_state(bytes: &[u8]) -> Result<ElectionState, FileFormatErro
     })
 }
 
+/// The voters of a version 0 file; `None` if it lists none, as in version 1.
+///
+/// # Errors
+/// If what stands there is no list of voters.
+pub fn decode_quorum_state_voters(bytes: &[u8]) -> Result<Option<Vec<NodeId>>, FileFormatError> {
+    let json: VotersJson =
+        serde_json::from_slice(bytes).map_err(|error| malformed(error.to_string()))?;
+    let voters = json.current_voters.unwrap_or_default();
+    let ids: Vec<_> = voters.iter().map(|voter| voter.voter_id).collect();
+    Ok((!ids.is_empty()).then_some(ids))
+}
+
 fn voted_directory(json: &Json) -> Result<DirectoryId, FileFormatError> {
     match &json.voted_directory_id {
         Some(text) if json.data_version == 1 => decode_uuid(text)
@@ -109,6 +134,7 @@ mod tests {
         assert_eq!((election.epoch, election.leader_id), (Epoch(1), Some(1)));
         assert_eq!(election.voted, None);
         assert_eq!(encode_quorum_state_v0(&election, &[1]), GOLDEN);
+        assert_eq!(decode_quorum_state_voters(GOLDEN), Ok(Some(vec![1])));
     }
 
     #[test]
@@ -123,6 +149,7 @@ mod tests {
         };
         let bytes = encode_quorum_state_v1(&election);
         assert_eq!(decode_quorum_state(&bytes), Ok(election));
+        assert_eq!(decode_quorum_state_voters(&bytes), Ok(None));
         let v0 = decode_quorum_state(&encode_quorum_state_v0(&election, &[1, 2, 3])).unwrap();
         assert_eq!(v0.voted, Some(ReplicaKey::of(3)));
     }

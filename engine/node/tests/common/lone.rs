@@ -1,6 +1,7 @@
 //! One voter on its own, for what needs no quorum: a configuration file, a data directory, ports.
 
-use super::{Finished, PortBlock, QUORATE, quorate, run, s, scratch_dir, wait_for};
+use super::{Finished, PortBlock, QUORATE, Running, quorate, run, s, scratch_dir, wait_for};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -119,6 +120,15 @@ impl Serving {
 
     pub fn still_runs(&mut self) -> bool {
         self.0.try_wait().expect("a child").is_none()
+    }
+
+    /// Stops it with SIGTERM and waits for its end.
+    pub fn stop(&mut self) {
+        let pid = i32::try_from(self.0.id()).expect("an id");
+        assert!(Running::new(pid).signal(Signal::TERM), "it runs");
+        wait_for("a graceful stop", s(20), || {
+            self.0.try_wait().expect("a child")
+        });
     }
 }
 
