@@ -1,7 +1,7 @@
 //! The command line: flags to what the rest of the program understands, and errors to one line.
 //!
-//! Every command ends with exit code 0, or with 1 and exactly one line on standard error that
-//! begins with `quorate: `. Results go to standard output, logging to standard error. No logic
+//! Every command ends with exit code 0, or with another one ([`CliError::exit_code`]) and exactly
+//! one line on standard error that begins with `quorate: `. Results go to standard output, logging to standard error. No logic
 //! lives here.
 
 mod append;
@@ -10,6 +10,7 @@ mod connect;
 mod describe;
 mod error;
 mod log;
+mod manual;
 mod node;
 mod output;
 mod tail;
@@ -37,7 +38,7 @@ pub fn main() -> ExitCode {
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error.to_string());
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -53,6 +54,8 @@ fn run(command: Command, log_level: Option<&'static str>) -> Result<(), CliError
         Command::Tail(args) => tail::run(args),
         Command::Log(LogCommand::Dump(args)) => log::dump(&args),
         Command::Log(LogCommand::Verify(args)) => log::verify(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
 }
 

@@ -73,6 +73,14 @@ pub enum LoopError {
     },
 }
 
+impl LoopError {
+    /// Whether the machine failed, and not what the operator wrote.
+    #[must_use]
+    pub fn is_hardware(&self) -> bool {
+        !matches!(self, Self::WrongCluster { .. })
+    }
+}
+
 /// Where the log writer runs.
 pub enum Log {
     /// On this thread and ring.

@@ -72,6 +72,10 @@ pub(super) enum Command {
     /// Look into log files (of a stopped node)
     #[command(subcommand)]
     Log(LogCommand),
+    /// Print a script with which a shell completes these commands
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write a page for every command
+    Man(ManArgs),
 }
 
 impl Command {
@@ -272,4 +276,27 @@ pub(super) struct VerifyArgs {
     /// The log's directory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  quorate completions bash > /etc/bash_completion.d/quorate
+  quorate completions zsh > ~/.zfunc/_quorate
+  quorate completions fish > ~/.config/fish/completions/quorate.fish")]
+pub(super) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  quorate man | man -l -
+  quorate man --dir /usr/local/share/man/man1      (quorate.1, quorate-server.1, ...)")]
+pub(super) struct ManArgs {
+    /// Write the pages of all commands into this directory
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }

@@ -88,6 +88,16 @@ pub enum CliError {
 }
 
 impl CliError {
+    /// With what the process ends: 3 if a node ran and had to stop because its disk or its ring
+    /// failed, so that a supervisor can tell it from what a new start would not change; else 1.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Server(ServerError::Loop(error)) if error.is_hardware() => 3,
+            _ => 1,
+        }
+    }
+
     /// Whether our reader went away before the end.
     pub(super) fn is_broken_pipe(&self) -> bool {
         let source = match self {
