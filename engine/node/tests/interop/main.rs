@@ -1,0 +1,189 @@
+//! The Kafka clients of `docs/clients.md`, each as its users have it: brought by its package
+//! manager, it appends to three voters and reads while their leader is killed.
+//!
+//! Behind the feature `interop`, since it needs the network and the clients' languages. How a
+//! client is brought here says `toolchain.rs`, how its program is driven `program.rs`, and what
+//! must hold `check.rs`. librdkafka itself is in `leader_kill.rs` and `librdkafka.rs`.
+
+#![allow(clippy::disallowed_methods)] // deadlines of the harness
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod check;
+mod program;
+mod toolchain;
+
+use check::{Report, assert_log_clean, assert_read};
+use common::{Cluster, TOPIC, read_all};
+use program::Program;
+use std::path::Path;
+use toolchain::Toolchain;
+
+/// Records that a client appends, some 1,000 a second.
+const RECORDS: usize = 4_000;
+/// How many of them are acknowledged when the leader is killed.
+const RECORDS_BEFORE: usize = 1_000;
+/// How many at least are acknowledged after that.
+const RECORDS_AFTER_MIN: usize = 500;
+
+/// How a client reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// By assigned partition, from the first record on, without end.
+    Assigned,
+    /// Not at all without a consumer group; it knows where the log begins and ends.
+    OffsetsOnly,
+}
+
+/// What a client's settings promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// Each record once and in order: an idempotent producer.
+    OnceInOrder,
+    /// Each record at least once: what is sent again may come twice, or late.
+    AtLeastOnce,
+}
+
+/// One client.
+struct Client {
+    toolchain: Toolchain,
+    /// File under the toolchain's directory.
+    program: &'static str,
+    promise: Promise,
+    reading: Reading,
+    /// What its debug log has where it speaks of ApiVersions.
+    api_versions: &'static str,
+}
+
+/// Appends and reads through a leader kill.
+fn pass_a_leader_kill(client: &Client) {
+    let tools = client.toolchain.prepare();
+    let mut cluster = Cluster::start(3);
+    let bootstrap = cluster.bootstrap();
+    let at = [&bootstrap, TOPIC];
+    let start = |mode: &str, more: &[&str]| {
+        let arguments = [&[mode], &at[..], more].concat();
+        Program::start(tools.command(client.program), &arguments)
+    };
+    let consumer = (client.reading == Reading::Assigned).then(|| start("consume", &[]));
+    let mut producer = start("produce", &[&RECORDS.to_string()]);
+    producer.wait_for_lines(RECORDS_BEFORE);
+
+    let old = cluster.describe();
+    cluster.kill(old.leader_id);
+    let acked_before = producer.line_count();
+    assert!(
+        acked_before + RECORDS_AFTER_MIN <= RECORDS,
+        "the leader died when {acked_before} of {RECORDS} were acknowledged"
+    );
+    let new = cluster.leader_after(old.leader_epoch);
+    assert_ne!(new.leader_id, old.leader_id, "a dead leader");
+
+    let (acked, log) = producer.finish();
+    assert_log_clean(&log, client.api_versions);
+    let records = read_all(&bootstrap);
+    let report = Report::parse(&acked);
+    match client.promise {
+        Promise::OnceInOrder => report.assert_once_and_in_order(RECORDS, &records),
+        Promise::AtLeastOnce => report.assert_all_kept(RECORDS, &records),
+    }
+
+    match consumer {
+        Some(consumer) => {
+            let last = records.last().expect("records").offset;
+            let (read, log) = consumer.stop_after(last);
+            assert_log_clean(&log, client.api_versions);
+            assert_read(&read, &records);
+        }
+        None => {
+            let (offsets, log) = start("offsets", &[]).finish();
+            assert_log_clean(&log, client.api_versions);
+            let end = cluster.describe().high_watermark;
+            assert_eq!(offsets, [format!("offsets 0 {end}")]);
+        }
+    }
+    eprintln!("{RECORDS} records, of which {acked_before} were acknowledged by the killed leader");
+}
+
+#[test]
+fn kcat_appends_and_reads_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Kcat,
+        program: "client.sh",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersion",
+    });
+}
+
+#[test]
+fn confluent_kafka_appends_and_reads_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Python,
+        program: "client_confluent.py",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersion",
+    });
+}
+
+#[test]
+fn aiokafka_appends_and_reads_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Python,
+        program: "client_aiokafka.py",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersionResponse",
+    });
+}
+
+#[test]
+fn the_java_client_appends_and_reads_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Java,
+        program: "Client.java",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::Assigned,
+        api_versions: "API_VERSIONS response",
+    });
+}
+
+#[test]
+fn franz_go_appends_and_reads_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Go,
+        program: "client",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersions",
+    });
+}
+
+#[test]
+fn kafkajs_appends_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Node,
+        program: "client.js",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::OffsetsOnly,
+        api_versions: "Response ApiVersions",
+    });
+}
+
+#[test]
+fn the_table_names_the_versions_that_are_tested() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/clients.md");
+    let page = std::fs::read_to_string(page).expect("docs/clients.md");
+    for (client, version) in toolchain::pinned_versions() {
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| {client} ")));
+        let row = row.unwrap_or_else(|| panic!("docs/clients.md has no row for {client}"));
+        assert!(
+            row.contains(&format!("| {version} ")),
+            "docs/clients.md does not say that {client} {version} is tested: {row}"
+        );
+    }
+}
