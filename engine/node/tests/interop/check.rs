@@ -82,6 +82,7 @@ impl Report {
         }
     }
 
+    #[allow(dead_code)] // until producers are idempotent
     /// # Panics
     /// Unless all `count` records were acknowledged once, and the log has exactly these, in the
     /// order of sending and where their acknowledgements say.

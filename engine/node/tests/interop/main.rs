@@ -40,6 +40,7 @@ enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     /// Each record once and in order: an idempotent producer.
+    #[allow(dead_code)] // until producers are idempotent
     OnceInOrder,
     /// Each record at least once: what is sent again may come twice, or late.
     AtLeastOnce,
