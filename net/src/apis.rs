@@ -12,6 +12,7 @@ use crate::wire::describe_cluster::{DescribeClusterRequest, DescribeClusterRespo
 use crate::wire::describe_quorum::{DescribeQuorumRequest, DescribeQuorumResponse};
 use crate::wire::end_quorum_epoch::{EndQuorumEpochRequest, EndQuorumEpochResponse};
 use crate::wire::fetch::{FetchRequest, FetchResponse};
+use crate::wire::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::wire::list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
 use crate::wire::metadata::{MetadataRequest, MetadataResponse};
 use crate::wire::produce::{ProduceRequest, ProduceResponse};
@@ -39,6 +40,7 @@ const CLIENT_APIS: &[ServedApi] = &[
     (ApiKey::ListOffsets, 1..=11),
     (ApiKey::Metadata, 0..=13),
     (ApiKey::ApiVersions, 0..=5),
+    (ApiKey::InitProducerId, 0..=6),
     (ApiKey::DescribeQuorum, 0..=2),
     (ApiKey::DescribeCluster, 0..=2),
 ];
@@ -188,6 +190,7 @@ api_enums! {
     ListOffsets(ListOffsetsRequest, ListOffsetsResponse),
     Metadata(MetadataRequest, MetadataResponse),
     ApiVersions(ApiVersionsRequest, ApiVersionsResponse),
+    InitProducerId(InitProducerIdRequest, InitProducerIdResponse),
     Vote(VoteRequest, VoteResponse),
     BeginQuorumEpoch(BeginQuorumEpochRequest, BeginQuorumEpochResponse),
     EndQuorumEpoch(EndQuorumEpochRequest, EndQuorumEpochResponse),

@@ -10,6 +10,7 @@ pub mod describe_cluster;
 pub mod describe_quorum;
 pub mod end_quorum_epoch;
 pub mod fetch;
+pub mod init_producer_id;
 pub mod list_offsets;
 pub mod metadata;
 pub mod produce;

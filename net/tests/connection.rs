@@ -328,7 +328,7 @@ fn frame_too_short_for_a_header_is_refused() {
 
 #[test]
 fn unknown_api_is_refused() {
-    for api_key in [-1, 4, 22, 59, i16::MAX] {
+    for api_key in [-1, 4, 10, 23, 59, i16::MAX] {
         let mut content = api_key.to_be_bytes().to_vec();
         content.extend([0, 0, 0, 0, 0, 1, 0xff, 0xff]);
         let error = refusal(ListenerKind::Client, &raw_frame(&content));
@@ -436,7 +436,7 @@ fn unknown_version_of_api_versions_is_answered_in_version_0() {
 #[test]
 fn each_listener_tells_what_it_serves() {
     for (kind, apis) in [
-        (ListenerKind::Client, vec![0, 1, 2, 3, 18, 55, 60]),
+        (ListenerKind::Client, vec![0, 1, 2, 3, 18, 22, 55, 60]),
         (ListenerKind::Controller, vec![1, 18, 52, 53, 54, 55, 60]),
     ] {
         let answer = api_versions_response(kind, 5, &ApiVersionsRequest::default());

@@ -22,6 +22,7 @@ use crate::disk::{Disk, found};
 use crate::error::{Context, Operation, RecoveryError};
 use crate::format::LogIdentity;
 use crate::index_file::IndexFiles;
+use crate::producers::{ProducerLimits, ProducerStates};
 use crate::segment::{
     SegmentFile, TEMPORARY_SUFFIX, parse_segment_name, parse_snapshot_name, segment_path,
 };
@@ -42,6 +43,8 @@ pub(crate) struct Inspection<'a> {
     pub index_interval_bytes: u64,
     /// No batch may have a later epoch.
     pub quorum_epoch: Epoch,
+    /// How much is remembered of idempotent producers.
+    pub producers: ProducerLimits,
 }
 
 /// What is in the directory.
@@ -66,6 +69,7 @@ pub(crate) struct Found {
     pub stale_indexes: Vec<IndexFiles>,
     /// Files that belong to nothing.
     pub strays: Vec<PathBuf>,
+    pub producers: ProducerStates,
     pub batches: u64,
     pub bytes: u64,
 }
@@ -159,6 +163,7 @@ pub(crate) fn inspect<D: Disk>(
         end_epoch: walk.epoch,
         epochs: walk.epochs,
         stale_indexes: walk.stale_indexes,
+        producers: walk.producers,
         batches: walk.batches,
         bytes: walk.bytes,
         checkpoint,

@@ -27,6 +27,7 @@ mod job;
 mod log;
 mod log_writer;
 mod marks;
+mod producers;
 mod read;
 mod recovery;
 mod scan;
@@ -48,6 +49,10 @@ pub use inspect::Torn;
 pub use job::{Job, JobDone};
 pub use log::{LogConfig, OpenedLog, open_log};
 pub use log_writer::{Flushed, Io, LogEvent, LogWriter, StampedBatch, WriterStats};
+pub use producers::{
+    BATCHES_KEPT, ProducerBatch, ProducerLimits, ProducerStates, SequenceCheck, SequenceError,
+    sequence_after,
+};
 pub use read::ReadPlan;
 pub use recovery::RecoveryReport;
 pub use segment::BLOCK_BYTES;

@@ -4,6 +4,7 @@ use crate::disk::Disk;
 use crate::error::RecoveryError;
 use crate::inspect::{Inspection, inspect};
 use crate::log_writer::LogWriter;
+use crate::producers::{ProducerLimits, ProducerStates};
 use crate::recovery::{RecoveryReport, repair};
 use crate::segment_index::SegmentIndex;
 use quorate_raft::{Epoch, EpochStart, Offset};
@@ -23,6 +24,8 @@ pub struct LogConfig {
     pub group_bytes_max: usize,
     /// Bytes of log between two entries of `.index` (Kafka's `index.interval.bytes`).
     pub index_interval_bytes: u64,
+    /// How much is remembered of idempotent producers.
+    pub producers: ProducerLimits,
 }
 
 /// Kafka's indexes hold positions of 31 bits; half of it leaves room for the largest batch.
@@ -38,6 +41,7 @@ impl LogConfig {
             segment_bytes: 64 * 1024 * 1024,
             group_bytes_max: 1024 * 1024,
             index_interval_bytes: 4096,
+            producers: ProducerLimits::default(),
         }
     }
 }
@@ -55,6 +59,8 @@ pub struct OpenedLog<D: Disk> {
     pub log_end: Offset,
     /// Where each epoch begins, ascending.
     pub epochs: Vec<EpochStart>,
+    /// What the log knows of idempotent producers. Their ages are not known yet.
+    pub producers: ProducerStates,
     /// What was found and done.
     pub report: RecoveryReport,
 }
@@ -78,6 +84,7 @@ pub fn open_log<D: Disk>(
         topic_id: Some(config.topic_id),
         index_interval_bytes: config.index_interval_bytes,
         quorum_epoch,
+        producers: config.producers,
     };
     let found = inspect(&disk, &inspection, &mut |_, _| {})?;
     repair(disk, config, found)

@@ -138,6 +138,7 @@ pub(crate) fn repair<D: Disk>(
         log_start: found.log_start,
         log_end: found.log_end,
         epochs: found.epochs,
+        producers: found.producers,
         report,
     })
 }

@@ -4,6 +4,7 @@
 use crate::error::{Context, Operation, RecoveryError, StateFileError};
 use crate::file_disk::FileDisk;
 use crate::inspect::{Inspection, Tail, Torn, inspect};
+use crate::producers::ProducerLimits;
 use crate::state_file::read_quorum_state;
 use quorate_raft::{Epoch, EpochStart, Offset};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,7 @@ fn verify(dir: &Path, progress: &mut dyn FnMut(&Path, u64)) -> Result<VerifyRepo
         index_interval_bytes: 4096,
         // A copy of a log without quorum-state is checked for all but that.
         quorum_epoch: election.map_or(Epoch(i32::MAX), |election| election.epoch),
+        producers: ProducerLimits::default(),
     };
     let found = inspect(&FileDisk, &inspection, progress)?;
     let torn = match found.tail {

@@ -9,11 +9,12 @@ use crate::format::{BatchHeader, LogIdentity, Mark};
 use crate::index_file::{IndexBuilder, IndexFiles};
 use crate::inspect::{Fault, Inspection, Tail, Torn};
 use crate::marks::{Marks, any_byte, judge_group, read_marks};
+use crate::producers::ProducerStates;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Layout, SegmentFile, segment_path};
 use crate::segment_index::IndexedSegment;
 use crate::state_file::LOG_IDENTITY_NAME;
-use quorate_raft::{Epoch, EpochStart, Offset};
+use quorate_raft::{Epoch, EpochStart, Instant, Offset};
 use std::path::{Path, PathBuf};
 
 /// One walk over all segments, in order.
@@ -31,6 +32,8 @@ pub(crate) struct Walk<'a> {
     pub indexed: Vec<IndexedSegment>,
     /// Index files that are missing or not what they should be.
     pub stale_indexes: Vec<IndexFiles>,
+    /// What the batches say of idempotent producers.
+    pub producers: ProducerStates,
     pub batches: u64,
     pub bytes: u64,
 }
@@ -67,6 +70,7 @@ impl<'a> Walk<'a> {
             epochs: Vec::new(),
             indexed: Vec::new(),
             stale_indexes: Vec::new(),
+            producers: ProducerStates::new(what.producers, log_start),
             batches: 0,
             bytes: 0,
         }
@@ -328,6 +332,7 @@ impl<'a> Walk<'a> {
                 start_offset: header.base_offset,
             });
         }
+        self.producers.observe(Instant(0), header);
         self.epoch = header.epoch;
         self.next = header.end_offset();
         self.batches += 1;

@@ -6,6 +6,7 @@
 
 mod describe;
 mod produce;
+mod producer_ids;
 mod reads;
 
 use crate::clock::Now;
@@ -14,6 +15,7 @@ use crate::directory::Directory;
 use crate::raft_wire::Identity;
 use crate::replica::{ReadId, Replica};
 use produce::Append;
+pub use producer_ids::ProducerIds;
 use quorate_net::apis::api_versions_response;
 use quorate_net::wire::{BrokerEndpoint, LeaderIdAndEpoch, Uuid};
 use quorate_net::{ApiRequest, ApiResponse, ListenerKind};
@@ -75,6 +77,7 @@ impl Asker {
 pub struct ClientService {
     identity: Arc<Identity>,
     directory: Directory,
+    producer_ids: ProducerIds,
     appends: VecDeque<Append>,
     parked: Vec<Reader>,
     reading: HashMap<ReadId, Reader>,
@@ -88,10 +91,11 @@ pub struct ClientService {
 impl ClientService {
     /// A service for the log of `identity`.
     #[must_use]
-    pub fn new(identity: Arc<Identity>, directory: Directory) -> Self {
+    pub fn new(identity: Arc<Identity>, directory: Directory, producer_ids: ProducerIds) -> Self {
         Self {
             identity,
             directory,
+            producer_ids,
             appends: VecDeque::new(),
             parked: Vec::new(),
             reading: HashMap::new(),
@@ -157,6 +161,9 @@ impl ClientService {
             }
             ApiRequest::ListOffsets(request) => {
                 ApiResponse::ListOffsets(self.list_offsets(replica, &request))
+            }
+            ApiRequest::InitProducerId(request) => {
+                ApiResponse::InitProducerId(self.init_producer_id(replica, &request))
             }
             ApiRequest::DescribeQuorum(request) => {
                 ApiResponse::DescribeQuorum(self.describe_quorum(now, replica, &request))

@@ -18,6 +18,7 @@ pub use listeners::Listener;
 use crate::properties::{PropertiesError, Property};
 use listeners::WildcardHosts;
 use quorate_raft::{Endpoint, NodeId, VoterSet};
+use quorate_storage::ProducerLimits;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -75,6 +76,8 @@ pub struct ServerConfig {
     pub unflushed_bytes_max: usize,
     /// `log.tail.bytes`; never below `unflushed_bytes_max`.
     pub tail_bytes: usize,
+    /// `producer.ids.max` and `producer.id.expiration.ms`
+    pub producers: ProducerLimits,
     /// `quorate.cores`
     pub cores: Cores,
     /// `quorate.wait`
@@ -272,6 +275,10 @@ impl ServerConfig {
             group_bytes_max: values.set_int(&keys::GROUP_BYTES_MAX)?,
             unflushed_bytes_max: values.set_int(&keys::UNFLUSHED_BYTES_MAX)?,
             tail_bytes: values.set_int(&keys::TAIL_BYTES)?,
+            producers: ProducerLimits {
+                ids_max: values.set_int(&keys::PRODUCER_IDS_MAX)?,
+                expiration_ms: values.set_int(&keys::PRODUCER_ID_EXPIRATION)?,
+            },
             cores: values.one_of(&keys::CORES, CORES)?,
             wait: values.one_of(&keys::WAIT, WAITS)?,
             pin_cpus: read_pin_cpus(&values)?,

@@ -4,16 +4,20 @@
 //! records. The raft loop carries the effects out on a ring; the simulator carries out the very
 //! same effects on a simulated disk and network. It reads no clock and touches no file.
 
+mod producers;
+
 use crate::clock::Now;
 use crate::tail::Tail;
 use bytes::Bytes;
+use producers::Producers;
+pub use producers::{ProduceError, Produced};
 use quorate_raft::{
-    Appended, BatchMeta, ElectionSeq, ElectionState, Epoch, ErrorCode, FetchResponse, Generation,
-    Instant, LeaderInfo, NodeId, Offset, Output, Outputs, Peer, Raft, Request, RequestFailure,
-    RequestId, RequestToken, Response, Role,
+    BatchMeta, ElectionSeq, ElectionState, Epoch, ErrorCode, FetchResponse, Generation, Instant,
+    NodeId, Offset, Output, Outputs, Peer, Raft, Request, RequestFailure, RequestId, RequestToken,
+    Response, Role,
 };
 use quorate_storage::format::{LeaderChange, batches, leader_change_batch};
-use quorate_storage::{LogEvent, ReadError, ReadPlan, SegmentIndex, StampedBatch};
+use quorate_storage::{LogEvent, ProducerStates, ReadError, ReadPlan, SegmentIndex, StampedBatch};
 use std::collections::HashMap;
 
 /// Names a read of the disk that is under way.
@@ -123,6 +127,8 @@ enum PendingRead {
         response: FetchResponse,
     },
     Consumer,
+    /// To make the producer states anew.
+    Producers,
 }
 
 /// The replica of one log.
@@ -136,15 +142,18 @@ pub struct Replica {
     next_read: u64,
     fetched: Vec<(BatchMeta, Bytes)>,
     metas: Vec<BatchMeta>,
+    producers: Producers,
 }
 
 impl Replica {
-    /// A replica around a started core. `outputs`: what the core's start asked for.
+    /// A replica around a started core. `outputs`: what the core's start asked for; `producers`:
+    /// what the recovered log says of them.
     #[must_use]
     pub fn new(
         raft: Raft,
         outputs: Outputs,
         index: SegmentIndex,
+        producers: ProducerStates,
         tail_bytes_max: usize,
         now: Now,
     ) -> Self {
@@ -159,6 +168,7 @@ impl Replica {
             next_read: 0,
             fetched: Vec::new(),
             metas: Vec::new(),
+            producers: Producers::new(producers, now),
         };
         replica.carry_out(now);
         replica
@@ -185,7 +195,8 @@ impl Replica {
     /// When [`Self::on_tick`] has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.raft.next_deadline()
+        let deadlines = [self.raft.next_deadline(), self.producers.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// A peer's request came in.
@@ -278,6 +289,7 @@ impl Replica {
         let records = result.ok().filter(|_| is_current);
         match read {
             PendingRead::Consumer => self.effects.push(Effect::ConsumerRead { id, records }),
+            PendingRead::Producers => self.producers.on_read(id, records),
             PendingRead::Replica { token, response } => {
                 self.answer_from_disk(token, response, records);
             }
@@ -314,10 +326,11 @@ impl Replica {
         self.carry_out(now);
     }
 
-    /// Ends a turn: answers parked Fetches that have news.
+    /// Ends a turn: answers parked Fetches that have news, and goes on with what was begun.
     pub fn finish_turn(&mut self, now: Now) {
         self.raft.finish_turn(now.instant, &mut self.outputs);
         self.carry_out(now);
+        self.follow_log(now);
     }
 
     /// The disk failed: nothing is acknowledged any more, a leader resigns.
@@ -330,30 +343,6 @@ impl Replica {
     pub fn shutdown(&mut self, now: Now) {
         self.raft.shutdown(now.instant, &mut self.outputs);
         self.carry_out(now);
-    }
-
-    /// Appends a producer's batch, already checked whole, of `record_count` records.
-    ///
-    /// # Errors
-    /// If this replica does not lead: whoever does, if known.
-    pub fn produce(
-        &mut self,
-        now: Now,
-        batch: &[u8],
-        record_count: u32,
-    ) -> Result<Appended, LeaderInfo> {
-        let appended = self
-            .raft
-            .append(now.instant, record_count)
-            .map_err(|refused| refused.leader)?;
-        let bytes = self.tail.stamp(batch, appended.base_offset, appended.epoch);
-        self.append(StampedBatch {
-            bytes,
-            base_offset: appended.base_offset,
-            end_offset: Offset(appended.base_offset.0 + i64::from(record_count)),
-            epoch: appended.epoch,
-        });
-        Ok(appended)
     }
 
     /// Committed records for a consumer, from the batch that holds `from`.
@@ -395,7 +384,8 @@ impl Replica {
         id
     }
 
-    fn append(&mut self, batch: StampedBatch) {
+    fn append(&mut self, now: Now, batch: StampedBatch) {
+        self.producers.on_append(now, &batch.bytes);
         self.tail.push(batch.clone());
         self.effects.push(Effect::Append(batch));
     }
@@ -441,12 +431,13 @@ impl Replica {
                 );
                 let fetched = std::mem::take(&mut self.fetched);
                 for (meta, bytes) in fetched.iter().take(count) {
-                    self.append(StampedBatch {
+                    let batch = StampedBatch {
                         bytes: bytes.clone(),
                         base_offset: meta.base_offset,
                         end_offset: meta.end_offset,
                         epoch: meta.epoch,
-                    });
+                    };
+                    self.append(now, batch);
                 }
                 self.fetched = fetched;
             }
@@ -455,6 +446,7 @@ impl Replica {
                 generation,
             } => {
                 self.tail.truncate(end_offset);
+                self.producers.on_truncate(self.raft.log_start_offset());
                 self.effects.push(Effect::Truncate {
                     end_offset,
                     generation,
@@ -525,11 +517,12 @@ impl Replica {
             granting_voters: granting,
         };
         let bytes = leader_change_batch(base_offset, epoch, now.wall_ms, &change).into();
-        self.append(StampedBatch {
+        let batch = StampedBatch {
             bytes,
             base_offset,
             end_offset: Offset(base_offset.0 + 1),
             epoch,
-        });
+        };
+        self.append(now, batch);
     }
 }

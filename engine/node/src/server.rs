@@ -5,7 +5,7 @@
 
 use crate::background::{Background, Mailbox};
 use crate::client_loop::{ClientLane, ClientLoop, LANE_MAX, LaneOut};
-use crate::client_service::ClientService;
+use crate::client_service::{ClientService, ProducerIds};
 use crate::clock::Clock;
 use crate::config::{Cores, Listener, ServerConfig};
 use crate::connections::{ConnectionSet, SetLimits};
@@ -193,6 +193,7 @@ impl Node {
             segment_bytes: self.config.segment_bytes,
             group_bytes_max: self.config.group_bytes_max,
             index_interval_bytes: 4096,
+            producers: self.config.producers,
         }
     }
 
@@ -217,6 +218,10 @@ impl Node {
                 source,
             })?;
 
+        let producer_ids = ProducerIds::random().map_err(|source| ServerError::Os {
+            what: "read the kernel's source of random numbers",
+            source,
+        })?;
         let mut outputs = Outputs::new();
         let log_state = LogState {
             start_offset: opened.log.log_start,
@@ -231,7 +236,14 @@ impl Node {
             now.instant,
             &mut outputs,
         );
-        let replica = Replica::new(raft, outputs, opened.log.index, self.config.tail_bytes, now);
+        let replica = Replica::new(
+            raft,
+            outputs,
+            opened.log.index,
+            opened.log.producers,
+            self.config.tail_bytes,
+            now,
+        );
 
         let identity = Arc::new(self.identity());
         let directory = Directory::new(
@@ -267,7 +279,7 @@ impl Node {
             clock,
             replica,
             raft_service: RaftService::new(Arc::clone(&identity)),
-            client_service: ClientService::new(Arc::clone(&identity), directory),
+            client_service: ClientService::new(Arc::clone(&identity), directory, producer_ids),
             controllers,
             clients,
             lanes,

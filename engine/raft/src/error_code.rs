@@ -41,6 +41,8 @@ error_codes! {
     MESSAGE_TOO_LARGE = 10,
     /// The connection broke (local stand-in).
     NETWORK_EXCEPTION = 13,
+    /// Not now, but soon: a producer sends it again.
+    NOT_ENOUGH_REPLICAS = 19,
     /// `acks` is not -1, 0 or 1.
     INVALID_REQUIRED_ACKS = 21,
     /// The peer has not the right.
@@ -53,12 +55,22 @@ error_codes! {
     INVALID_REQUEST = 42,
     /// The batch's magic is not 2.
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43,
+    /// A producer's batch does not follow its last one.
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45,
+    /// A producer's batch is in the log already, further back than its place is known.
+    DUPLICATE_SEQUENCE_NUMBER = 46,
+    /// A newer instance of the producer is at work.
+    INVALID_PRODUCER_EPOCH = 47,
+    /// A transactional id that this client may not use.
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53,
     /// The disk failed.
     KAFKA_STORAGE_ERROR = 56,
     /// The request's epoch is older than the leader's.
     FENCED_LEADER_EPOCH = 74,
     /// The request's epoch is newer than the receiver's.
     UNKNOWN_LEADER_EPOCH = 75,
+    /// The batch is compressed in a way that is not taken.
+    UNSUPPORTED_COMPRESSION_TYPE = 76,
     /// The leader does not know its high watermark yet.
     OFFSET_NOT_AVAILABLE = 78,
     /// A record of the batch is refused.

@@ -3,14 +3,16 @@
 
 use crate::checkers::Violation;
 use crate::checkers::{OpId, entries_of};
+use crate::idempotent::Idempotent;
 use crate::node::{Input, Running, Stage};
 use crate::queue::{MS, Nanos, US};
 use crate::scenario::Mutant;
 use crate::workload::{Client, Pending, Produced, Reader, Told};
 use crate::world::{Event, World, id_of};
 use bytes::Bytes;
-use quorate::replica::CommittedRead;
+use quorate::replica::{CommittedRead, ProduceError, Produced as Taken};
 use quorate_raft::{Epoch, NodeId, Offset, Role};
+use quorate_storage::format::check_produced;
 
 /// What a reader is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ impl World {
             });
             self.queue.push(wakes_at, Event::Client(client));
         }
+        self.begin_idempotent();
         for reader in 0..self.scenario.readers {
             let wakes_at = self.rng.between(MS, 500 * MS);
             let target = self.rng.index(self.nodes.len());
@@ -64,9 +67,10 @@ impl World {
         self.clients
             .iter_mut()
             .for_each(|client| client.is_done = true);
+        self.idempotent.iter_mut().for_each(Idempotent::stop);
     }
 
-    fn client_delay(&mut self) -> Nanos {
+    pub(crate) fn client_delay(&mut self) -> Nanos {
         self.rng.between(20 * US, 500 * US)
     }
 
@@ -77,6 +81,9 @@ impl World {
     }
 
     pub(crate) fn on_client_timer(&mut self, client: usize) {
+        if let Some(index) = client.checked_sub(self.clients.len()) {
+            return self.on_idempotent_timer(index);
+        }
         if self.clients[client].wakes_at != self.now {
             return;
         }
@@ -126,6 +133,9 @@ impl World {
     }
 
     pub(crate) fn on_client_told(&mut self, client: usize, op: OpId, told: Told) {
+        if let Some(index) = client.checked_sub(self.clients.len()) {
+            return self.on_idempotent_told(index, op, told);
+        }
         if self.clients[client].waits_for != Some(op) {
             return;
         }
@@ -137,6 +147,7 @@ impl World {
                 self.clients[client].target = self.rng.index(self.nodes.len());
                 self.rng.between(RETRY.0, RETRY.1)
             }
+            Told::Again => self.rng.between(RETRY.0, RETRY.1),
             Told::NotLeader(leader) => {
                 self.clients[client].target = self.next_target(leader);
                 self.rng.between(RETRY.0, RETRY.1)
@@ -145,7 +156,7 @@ impl World {
         self.wake_client(client, pause);
     }
 
-    fn next_target(&mut self, leader: Option<NodeId>) -> usize {
+    pub(crate) fn next_target(&mut self, leader: Option<NodeId>) -> usize {
         let named = leader.and_then(|id| usize::try_from(id - 1).ok());
         named.unwrap_or_else(|| self.rng.index(self.nodes.len()))
     }
@@ -157,47 +168,65 @@ impl World {
         running: &mut Running,
         produced: Produced,
     ) -> Result<(), Violation> {
-        let Produced {
-            client,
-            op,
-            batch,
-            records,
-            content,
-        } = produced;
         let is_open = running.stage == Stage::Running
             && running.replica.unflushed_bytes() <= UNFLUSHED_BYTES_MAX;
-        let now = self.nodes[node].clocks(self.now);
-        let appended = if is_open {
-            running
-                .replica
-                .produce(now, &batch, records)
-                .map_err(|leader| leader.leader_id)
-        } else {
-            Err(None)
-        };
-        match appended {
-            Ok(appended) => {
-                let base = appended.base_offset;
-                let end = Offset(base.0 + i64::from(records));
-                let pending = Pending {
-                    client,
-                    op,
-                    content,
-                    base,
-                    end,
-                };
-                if self.scenario.mutant == Some(Mutant::AcknowledgedTooEarly) {
-                    self.acknowledge(pending)?;
-                } else {
-                    running.appends.push_back(pending);
-                }
-            }
-            Err(leader) => {
-                self.checkers.acknowledged.on_refused(op, content);
-                self.tell_client(client, op, Told::NotLeader(leader));
-            }
+        if !is_open {
+            self.refuse(&produced, Told::NotLeader(None));
+            return Ok(());
         }
+        let now = self.nodes[node].clocks(self.now);
+        let mut info = check_produced(&produced.batch).expect("clients send good batches");
+        if self.scenario.mutant == Some(Mutant::SequencesIgnored) {
+            info.producer_id = -1;
+        }
+        let (base, end) = match running.replica.produce(now, &produced.batch, &info) {
+            Ok(Taken::Appended {
+                base_offset,
+                end_offset,
+            }) => (Some(base_offset), end_offset),
+            Ok(Taken::Duplicate {
+                base_offset,
+                end_offset,
+            }) => {
+                self.stats.duplicates += 1;
+                (Some(base_offset), end_offset)
+            }
+            Ok(Taken::Older { below }) => {
+                self.stats.duplicates += 1;
+                (None, below)
+            }
+            Err(ProduceError::NotLeader(leader)) => {
+                self.refuse(&produced, Told::NotLeader(leader.leader_id));
+                return Ok(());
+            }
+            Err(ProduceError::NotReady | ProduceError::Sequence(_)) => {
+                self.stats.out_of_order += 1;
+                self.refuse(&produced, Told::Again);
+                return Ok(());
+            }
+        };
+        let pending = Pending {
+            client: produced.client,
+            op: produced.op,
+            content: produced.content,
+            base,
+            end,
+        };
+        let is_committed = running.replica.raft().high_watermark() >= Some(end);
+        if is_committed || self.scenario.mutant == Some(Mutant::AcknowledgedTooEarly) {
+            return self.acknowledge(pending);
+        }
+        let place = running
+            .appends
+            .partition_point(|waiting| waiting.end <= end);
+        running.appends.insert(place, pending);
         Ok(())
+    }
+
+    fn refuse(&mut self, produced: &Produced, told: Told) {
+        let acknowledged = &mut self.checkers.acknowledged;
+        acknowledged.on_refused(produced.op, produced.content);
+        self.tell_client(produced.client, produced.op, told);
     }
 
     /// A client's batch is committed: it may be told so.
@@ -210,17 +239,23 @@ impl World {
             ..
         } = pending;
         self.stats.acknowledged += 1;
+        let committed = self.checkers.committed.log();
+        let offset = match base {
+            Some(base) => base,
+            None => committed
+                .offset_of(content)
+                .ok_or(Violation::AcknowledgedNowhere { op })?,
+        };
         self.trace.note(
             self.now,
             client,
             "client is told of the commit at",
-            base.0 as u64,
+            offset.0 as u64,
             op.0,
         );
-        let committed = self.checkers.committed.log();
         self.checkers
             .acknowledged
-            .on_acknowledged(op, content, base, committed)?;
+            .on_acknowledged(op, content, offset, committed)?;
         self.tell_client(client, op, Told::Committed);
         Ok(())
     }

@@ -10,6 +10,7 @@ mod clients;
 mod disk;
 mod disk_io;
 mod faults;
+mod idempotent;
 mod messages;
 mod network;
 mod node;

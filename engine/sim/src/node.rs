@@ -250,6 +250,7 @@ impl Node {
                 log_start,
                 log_end,
                 epochs,
+                producers,
                 ..
             },
             election,
@@ -263,7 +264,7 @@ impl Node {
         let config = raft_config(scenario, self.id, seed);
         let mut outputs = Outputs::new();
         let raft = Raft::new(config, election, log_state, now.instant, &mut outputs);
-        let replica = Replica::new(raft, outputs, index, scenario.tail_bytes, now);
+        let replica = Replica::new(raft, outputs, index, producers, scenario.tail_bytes, now);
         self.running = Some(Box::new(Running::new(replica, writer)));
         Ok(Found { election, log })
     }

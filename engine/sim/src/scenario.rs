@@ -13,6 +13,8 @@ pub enum Mutant {
     ElectionNotWritten,
     /// A client is told that its batch is committed when it is only appended.
     AcknowledgedTooEarly,
+    /// A leader takes no notice of sequence numbers.
+    SequencesIgnored,
     /// Readers are given what is appended, committed or not.
     UncommittedShown,
 }
@@ -52,6 +54,8 @@ pub struct Scenario {
     pub tail_bytes: usize,
     /// Producers.
     pub clients: usize,
+    /// Idempotent producers.
+    pub idempotent_clients: usize,
     /// Mean pause of a producer between an answer and its next batch.
     pub think: Nanos,
     /// Consumers.
@@ -128,6 +132,7 @@ impl Scenario {
             clients: rng.pick(&[1, 3, 6]),
             think: rng.pick(&[2 * MS, 10 * MS, 30 * MS]),
             readers: rng.pick(&[1, 2]),
+            idempotent_clients: rng.pick(&[0, 1, 3]),
             mutant: None,
         }
     }

@@ -29,6 +29,10 @@ pub struct Stats {
     pub disk_failures: u64,
     /// Client batches that were acknowledged.
     pub acknowledged: u64,
+    /// Batches of idempotent producers that were sent again and were there.
+    pub duplicates: u64,
+    /// Those whose predecessors were missing.
+    pub out_of_order: u64,
     /// Client batches of unknown fate.
     pub unknown: u64,
     /// Batches that readers were shown.
@@ -58,6 +62,8 @@ impl AddAssign for Stats {
         self.pauses += other.pauses;
         self.disk_failures += other.disk_failures;
         self.acknowledged += other.acknowledged;
+        self.duplicates += other.duplicates;
+        self.out_of_order += other.out_of_order;
         self.unknown += other.unknown;
         self.shown += other.shown;
         self.truncations += other.truncations;
@@ -74,7 +80,7 @@ impl fmt::Display for Stats {
             f,
             "{} seeds, {} simulated s, {} events: {} leader changes, {} crashes, {} starts, \
              {} shutdowns, {} partitions, {} pauses, {} disk failures; {} batches acknowledged, \
-             {} of unknown fate, {} shown to readers; {} truncations, {} rolls, {} disk reads, \
+             {} duplicates, {} out of order, {} of unknown fate, {} shown to readers; {} truncations, {} rolls, {} disk reads, \
              {} images opened, {} conflicts",
             self.seeds,
             self.simulated / S,
@@ -87,6 +93,8 @@ impl fmt::Display for Stats {
             self.pauses,
             self.disk_failures,
             self.acknowledged,
+            self.duplicates,
+            self.out_of_order,
             self.unknown,
             self.shown,
             self.truncations,

@@ -25,7 +25,8 @@ pub(crate) struct Pending {
     pub(crate) client: usize,
     pub(crate) op: OpId,
     pub(crate) content: u64,
-    pub(crate) base: Offset,
+    /// `None`: it is there, and the node does not know where.
+    pub(crate) base: Option<Offset>,
     /// Exclusive.
     pub(crate) end: Offset,
 }
@@ -36,6 +37,8 @@ pub(crate) enum Told {
     Committed,
     /// Nothing was appended; this is the leader as far as the node knows.
     NotLeader(Option<NodeId>),
+    /// Nothing was appended, and the same node may take it later.
+    Again,
     /// The leadership ended first: it may be committed or not.
     Unknown,
 }
@@ -78,9 +81,23 @@ impl Batches {
     }
 
     pub(crate) fn next(&mut self, client: usize, timestamp: i64) -> Produced {
+        self.fill(client, timestamp, BatchBuilder::produced())
+    }
+
+    /// The next batch of an idempotent producer: id, epoch and first sequence number.
+    pub(crate) fn next_numbered(
+        &mut self,
+        client: usize,
+        timestamp: i64,
+        (id, epoch, sequence): (i64, i16, i32),
+    ) -> Produced {
+        let builder = BatchBuilder::produced().idempotent(id, epoch, sequence);
+        self.fill(client, timestamp, builder)
+    }
+
+    fn fill(&mut self, client: usize, timestamp: i64, mut builder: BatchBuilder) -> Produced {
         let op = OpId(self.made);
         self.made += 1;
-        let mut builder = BatchBuilder::produced();
         let records = self.rng.between(1, 5);
         // Now and then a batch of several blocks of the disk.
         let padding_max = if self.rng.chance(30) { 4_000 } else { 60 };

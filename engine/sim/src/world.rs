@@ -11,6 +11,7 @@ use crate::checkers::{
 use crate::clients::ReaderTold;
 use crate::disk::cut_power;
 use crate::disk_io::GroupStep;
+use crate::idempotent::Idempotent;
 use crate::network::{ExchangeId, Network};
 use crate::node::{Input, Node, StartError, format_disk};
 use crate::queue::{MS, Nanos, Queue, S};
@@ -20,6 +21,7 @@ use crate::stats::Stats;
 use crate::trace::Trace;
 use crate::workload::{Batches, Client, Reader, Told};
 use quorate_raft::{NodeId, RequestFailure, Role};
+use quorate_storage::ProducerStates;
 use quorate_storage::sim_disk::SimDisk;
 
 /// Something that happens at a time.
@@ -104,6 +106,7 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) batches: Batches,
     pub(crate) clients: Vec<Client>,
+    pub(crate) idempotent: Vec<Idempotent>,
     pub(crate) readers: Vec<Reader>,
     pub(crate) checkers: Checkers,
     pub(crate) phase: Phase,
@@ -150,6 +153,7 @@ impl World {
             network,
             batches: Batches::new(rng.fork()),
             clients: Vec::new(),
+            idempotent: Vec::new(),
             readers: Vec::new(),
             checkers,
             phase: Phase::Faults,
@@ -389,6 +393,11 @@ impl World {
         let end = self.checkers.committed.log().end();
         self.leader().is_some()
             && self.clients.iter().all(|client| client.waits_for.is_none())
+            && self.idempotent.iter().all(Idempotent::is_at_rest)
+            && self.nodes.iter().all(|node| {
+                let running = node.running.as_ref();
+                running.is_some_and(|running| running.replica.producers().is_some())
+            })
             && self.nodes.iter().all(|node| {
                 let raft = node.running.as_ref().map(|running| running.replica.raft());
                 raft.is_some_and(|raft| {
@@ -399,14 +408,32 @@ impl World {
             })
     }
 
+    /// What a replica learned batch by batch, what it read again after a truncation and what
+    /// recovery finds must be the same.
+    fn check_producers(
+        &self,
+        node: usize,
+        known: Option<&ProducerStates>,
+    ) -> Result<(), Violation> {
+        let running = self.nodes[node].running.as_ref();
+        let found = running.and_then(|running| running.replica.producers());
+        match (known, found) {
+            (Some(known), Some(found)) if known.is_same(found) => Ok(()),
+            _ => Err(Violation::ProducersDiffer { node: id_of(node) }),
+        }
+    }
+
     /// After everything: what do the disks say?
     fn check_final_logs(&mut self) -> Result<(), Violation> {
         for node in 0..self.nodes.len() {
+            let running = self.nodes[node].running.as_ref();
+            let known = running.and_then(|running| running.replica.producers().cloned());
             self.stop(node);
             cut_power(&self.nodes[node].disk, &mut self.rng);
             match self.nodes[node].start(self.now, &self.scenario, 0) {
                 Ok(found) => {
                     let id = id_of(node);
+                    self.check_producers(node, known.as_ref())?;
                     self.checkers.committed.on_final(id, &found.log)?;
                     self.checkers.acknowledged.on_final(id, &found.log)?;
                     self.checkers.logs[node].on_recovered(found.log)?;

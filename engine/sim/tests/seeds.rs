@@ -29,6 +29,8 @@ fn two_hundred_seeds_break_no_promise() {
         ("disk failures", totals.disk_failures),
         ("truncations", totals.truncations),
         ("rolls", totals.rolls),
+        ("duplicates", totals.duplicates),
+        ("batches out of order", totals.out_of_order),
         ("disk reads", totals.disk_reads),
         ("images", totals.images_opened),
         ("batches shown", totals.shown),
@@ -79,4 +81,9 @@ fn acknowledgement_before_the_commit_is_found() {
 #[test]
 fn reader_that_is_shown_uncommitted_records_is_found() {
     println!("{}", seeds_until_found(Mutant::UncommittedShown));
+}
+
+#[test]
+fn leader_that_appends_what_is_sent_again_is_found() {
+    println!("{}", seeds_until_found(Mutant::SequencesIgnored));
 }

@@ -16,6 +16,8 @@ pub enum ApiKey {
     Metadata = 3,
     /// What the server speaks.
     ApiVersions = 18,
+    /// An id for a producer.
+    InitProducerId = 22,
     /// Ask for a vote.
     Vote = 52,
     /// A new leader announces itself.
@@ -30,12 +32,13 @@ pub enum ApiKey {
 
 impl ApiKey {
     /// All of them, ascending.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
         Self::Metadata,
         Self::ApiVersions,
+        Self::InitProducerId,
         Self::Vote,
         Self::BeginQuorumEpoch,
         Self::EndQuorumEpoch,
@@ -63,6 +66,7 @@ impl ApiKey {
             Self::Fetch => 12,
             Self::ListOffsets => 6,
             Self::ApiVersions => 3,
+            Self::InitProducerId => 2,
             Self::BeginQuorumEpoch | Self::EndQuorumEpoch => 1,
             Self::Vote | Self::DescribeQuorum | Self::DescribeCluster => 0,
         }

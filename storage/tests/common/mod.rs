@@ -113,6 +113,7 @@ pub fn open<D: Disk>(disk: &D, config: LogConfig) -> Result<Driver<D>, RecoveryE
         log_end,
         epochs,
         report,
+        ..
     } = opened;
     let epochs = epochs
         .iter()

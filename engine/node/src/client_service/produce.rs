@@ -2,7 +2,7 @@
 
 use super::{Answer, Asker, ClientService, positive_ms};
 use crate::clock::Now;
-use crate::replica::Replica;
+use crate::replica::{Produced, Replica};
 use quorate_net::ApiResponse;
 use quorate_net::wire::produce::{
     ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse,
@@ -24,6 +24,31 @@ pub(super) struct Append {
     deadline: Instant,
 }
 
+/// A batch that is in the log.
+struct Taken {
+    /// Where it begins; -1 if that is no longer known.
+    base_offset: Offset,
+    /// NONE, or that only this much is known of it.
+    error_code: ErrorCode,
+    /// It is committed once the high watermark is here.
+    end: Offset,
+}
+
+/// A batch that is not taken.
+struct Refusal {
+    error_code: ErrorCode,
+    message: Option<String>,
+}
+
+impl Refusal {
+    fn bare(error_code: ErrorCode) -> Self {
+        Self {
+            error_code,
+            message: None,
+        }
+    }
+}
+
 impl ClientService {
     pub(super) fn produce(
         &mut self,
@@ -38,28 +63,15 @@ impl ClientService {
         for topic in &request.topic_data {
             let mut partitions = Vec::with_capacity(topic.partition_data.len());
             for partition in &topic.partition_data {
-                let mut one = ProducePartitionResponse {
-                    index: partition.index,
-                    base_offset: Offset(-1),
-                    ..Default::default()
-                };
                 let fault = self.topic_fault(asker, &topic.name, topic.topic_id, partition.index);
-                let appended = match fault {
-                    Some(error) => Err((error, None)),
+                let taken = match fault {
+                    Some(error) => Err(Refusal::bare(error)),
                     None => self.append(now, replica, request.acks, partition),
                 };
-                match appended {
-                    Ok((base_offset, batch_end)) => {
-                        one.base_offset = base_offset;
-                        one.log_start_offset = replica.raft().log_start_offset();
-                        end = end.max(Some(batch_end));
-                    }
-                    Err((error, message)) => {
-                        one.error_code = error;
-                        one.error_message = message;
-                    }
+                if let Ok(taken) = &taken {
+                    end = end.max(Some(taken.end));
                 }
-                partitions.push(one);
+                partitions.push(partition_response(replica, partition.index, taken));
             }
             response.responses.push(ProduceTopicResponse {
                 name: topic.name.clone(),
@@ -67,20 +79,21 @@ impl ClientService {
                 partition_responses: partitions,
             });
         }
+        if request.acks == 0 {
+            answers.push(Answer {
+                lane: asker.lane,
+                origin: asker.origin,
+                response: None,
+            });
+            return;
+        }
         match end {
-            Some(end) if request.acks != 0 => self.appends.push_back(Append {
+            Some(end) if replica.raft().high_watermark() < Some(end) => self.park(Append {
                 asker,
                 response,
                 end,
                 deadline: now.instant.plus_ms(positive_ms(request.timeout_ms)),
             }),
-            _ if request.acks == 0 => {
-                answers.push(Answer {
-                    lane: asker.lane,
-                    origin: asker.origin,
-                    response: None,
-                });
-            }
             _ => {
                 self.name_leader_in_produce(&replica.raft().leader_info(), &mut response);
                 answers.push(asker.answer(ApiResponse::Produce(response)));
@@ -88,33 +101,45 @@ impl ClientService {
         }
     }
 
-    /// Checks a batch whole and appends it; its offsets, or why not.
+    /// Lets an append wait, in the order of what they wait for. A duplicate waits for less than
+    /// those that came before it.
+    fn park(&mut self, append: Append) {
+        let place = self
+            .appends
+            .partition_point(|waiting| waiting.end <= append.end);
+        self.appends.insert(place, append);
+    }
+
+    /// Checks a batch whole and appends it, unless it is there already.
     fn append(
         &self,
         now: Now,
         replica: &mut Replica,
         acks: i16,
         partition: &ProducePartition,
-    ) -> Result<(Offset, Offset), (ErrorCode, Option<String>)> {
+    ) -> Result<Taken, Refusal> {
         if !(-1..=1).contains(&acks) {
-            return Err((ErrorCode::INVALID_REQUIRED_ACKS, None));
+            return Err(Refusal::bare(ErrorCode::INVALID_REQUIRED_ACKS));
         }
         if self.refuses_appends || replica.raft().role() != Role::Leader {
-            return Err((ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
+            return Err(Refusal::bare(ErrorCode::NOT_LEADER_OR_FOLLOWER));
         }
         let Some(records) = &partition.records else {
-            return Err((
-                ErrorCode::INVALID_RECORD,
-                Some("no record batch".to_owned()),
-            ));
+            return Err(Refusal {
+                error_code: ErrorCode::INVALID_RECORD,
+                message: Some("no record batch".to_owned()),
+            });
         };
-        let info = check_produced(records)
-            .map_err(|error| (error.error_code(), Some(error.to_string())))?;
-        let appended = replica
-            .produce(now, records, info.count.unsigned_abs())
-            .map_err(|_| (ErrorCode::NOT_LEADER_OR_FOLLOWER, None))?;
-        let end = Offset(appended.base_offset.0 + i64::from(info.count));
-        Ok((appended.base_offset, end))
+        let info = check_produced(records).map_err(|error| Refusal {
+            error_code: error.error_code(),
+            message: Some(error.to_string()),
+        })?;
+        let produced = replica.produce(now, records, &info);
+        let produced = produced.map_err(|error| Refusal {
+            error_code: error.error_code(),
+            message: Some(error.to_string()),
+        })?;
+        Ok(taken(produced))
     }
 
     fn name_leader_in_produce(&self, leader: &LeaderInfo, response: &mut ProduceResponse) {
@@ -173,7 +198,7 @@ impl ClientService {
             .responses
             .iter_mut()
             .flat_map(|topic| &mut topic.partition_responses)
-            .filter(|partition| partition.error_code.is_none());
+            .filter(|partition| is_promise(partition.error_code));
         for partition in partitions {
             partition.error_code = error;
             partition.base_offset = Offset(-1);
@@ -181,4 +206,53 @@ impl ClientService {
         self.name_leader_in_produce(&replica.raft().leader_info(), &mut append.response);
         append.asker.answer(ApiResponse::Produce(append.response))
     }
+}
+
+/// What is known of a batch that is in the log, now or before.
+fn taken(produced: Produced) -> Taken {
+    let (base_offset, error_code, end) = match produced {
+        Produced::Appended {
+            base_offset,
+            end_offset,
+        }
+        | Produced::Duplicate {
+            base_offset,
+            end_offset,
+        } => (base_offset, ErrorCode::NONE, end_offset),
+        Produced::Older { below } => (Offset(-1), ErrorCode::DUPLICATE_SEQUENCE_NUMBER, below),
+    };
+    Taken {
+        base_offset,
+        error_code,
+        end,
+    }
+}
+
+fn partition_response(
+    replica: &Replica,
+    index: i32,
+    taken: Result<Taken, Refusal>,
+) -> ProducePartitionResponse {
+    let mut response = ProducePartitionResponse {
+        index,
+        base_offset: Offset(-1),
+        ..Default::default()
+    };
+    match taken {
+        Ok(taken) => {
+            response.base_offset = taken.base_offset;
+            response.error_code = taken.error_code;
+            response.log_start_offset = replica.raft().log_start_offset();
+        }
+        Err(refusal) => {
+            response.error_code = refusal.error_code;
+            response.error_message = refusal.message;
+        }
+    }
+    response
+}
+
+/// Whether a producer that gets this answer believes its batch to be committed.
+fn is_promise(error: ErrorCode) -> bool {
+    error.is_none() || error == ErrorCode::DUPLICATE_SEQUENCE_NUMBER
 }

@@ -230,6 +230,13 @@ keys! {
     TAIL_BYTES = "log.tail.bytes", bytes(MIB, 16 * 1024 * MIB), Value("33554432"),
         "Newest part of the log kept in memory for followers and consumers that keep up. Not \
          below log.unflushed.max.bytes.";
+    PRODUCER_IDS_MAX = "producer.ids.max", count(16, 16_777_216), Value("65536"),
+        "Idempotent producers that are remembered, some 200 bytes each. Of more than that, the one \
+         that wrote least recently is forgotten: a batch that it sends again then is a new one. \
+         The same on all nodes.";
+    PRODUCER_ID_EXPIRATION = "producer.id.expiration.ms", ms(1), Value("86400000"),
+        "Silence after which an idempotent producer is forgotten, by the leader's own clock. It \
+         may go on at any sequence number then.";
     CORES = "quorate.cores", Kind::OneOf(&["auto", "fused", "split"]), Value("auto"),
         "Whether raft loop and log writer share a thread (fused) or have one each (split). auto: \
          split with at least four CPUs.";

@@ -1,5 +1,6 @@
 //! What clients were told: an acknowledged batch is in every final log at its offset, a refused one
-//! is in none, and no batch is in the log twice.
+//! is in none, and no batch is in the log twice. Batches of an idempotent producer, which it sends
+//! again and again, are there in its order.
 
 use super::{LogCopy, Violation};
 use quorate_raft::{NodeId, Offset};
@@ -22,6 +23,8 @@ enum Outcome {
 pub struct Acknowledged {
     /// By content.
     ops: BTreeMap<u64, (OpId, Outcome)>,
+    /// Idempotent producers by the content of their batches.
+    in_order: BTreeMap<u64, usize>,
 }
 
 impl Acknowledged {
@@ -34,9 +37,17 @@ impl Acknowledged {
         assert!(before.is_none(), "two batches with the same content");
     }
 
-    /// Its leader refused to append it.
+    /// An idempotent producer makes a batch with this content. It does not give up sending it.
+    pub fn on_sent_in_order(&mut self, op: OpId, content: u64, producer: usize) {
+        self.on_sent(op, content);
+        self.in_order.insert(content, producer);
+    }
+
+    /// Its leader refused to append it. An idempotent producer sends it again.
     pub fn on_refused(&mut self, op: OpId, content: u64) {
-        self.ops.insert(content, (op, Outcome::Refused));
+        if !self.in_order.contains_key(&content) {
+            self.ops.insert(content, (op, Outcome::Refused));
+        }
     }
 
     /// A client is told that its batch is committed at `offset`.
@@ -64,6 +75,7 @@ impl Acknowledged {
     /// If an acknowledged batch is missing, or one is there that must not be.
     pub fn on_final(&self, node: NodeId, log: &LogCopy) -> Result<(), Violation> {
         let mut places = BTreeMap::new();
+        let mut newest = BTreeMap::new();
         for &batch in log.entries().iter().filter(|batch| !batch.is_control) {
             let sent = self.ops.get(&batch.content);
             let is_first = places.insert(batch.content, batch.base).is_none();
@@ -74,7 +86,18 @@ impl Acknowledged {
                         offset: batch.base,
                     });
                 }
-                Some(_) if is_first => {}
+                Some((op, _)) if is_first => {
+                    if let Some(producer) = self.in_order.get(&batch.content)
+                        && newest
+                            .insert(producer, *op)
+                            .is_some_and(|before| before > *op)
+                    {
+                        return Err(Violation::OutOfOrder {
+                            op: *op,
+                            offset: batch.base,
+                        });
+                    }
+                }
                 _ => return Err(Violation::NotFromClients { batch }),
             }
         }
@@ -134,6 +157,19 @@ mod tests {
         assert!(moved.on_final(1, &log(&[entry(0, 2, 1, 7)])).is_err());
         let doubled = log(&[entry(0, 2, 1, 7), entry(2, 4, 1, 7)]);
         assert!(acknowledged.on_final(1, &doubled).is_err());
+    }
+
+    #[test]
+    fn numbered_batches_out_of_their_order_are_found() {
+        let mut acknowledged = Acknowledged::default();
+        acknowledged.on_sent_in_order(OpId(1), 7, 0);
+        acknowledged.on_sent_in_order(OpId(2), 8, 0);
+        acknowledged.on_sent_in_order(OpId(3), 9, 1);
+        acknowledged.on_refused(OpId(1), 7);
+        let good = log(&[entry(0, 2, 1, 9), entry(2, 4, 1, 7), entry(4, 5, 1, 8)]);
+        assert_eq!(acknowledged.on_final(1, &good), Ok(()));
+        let swapped = log(&[entry(0, 1, 1, 8), entry(1, 3, 1, 7), entry(3, 5, 1, 9)]);
+        assert!(acknowledged.on_final(1, &swapped).is_err());
     }
 
     #[test]

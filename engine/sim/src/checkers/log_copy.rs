@@ -106,6 +106,14 @@ impl LogCopy {
             .filter(|entry| entry.base <= offset)
     }
 
+    /// Where the batch with this content begins.
+    #[must_use]
+    pub fn offset_of(&self, content: u64) -> Option<Offset> {
+        let found = self.entries.iter().rev();
+        let mut found = found.filter(|entry| entry.content == content);
+        found.next().map(|entry| entry.base)
+    }
+
     /// The batches from the one that holds `from`.
     #[must_use]
     pub fn from(&self, from: Offset) -> &[Entry] {

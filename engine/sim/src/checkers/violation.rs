@@ -178,6 +178,20 @@ pub enum Violation {
         /// What is there.
         found: Option<Entry>,
     },
+    /// A client was told that its batch is committed somewhere, and it is not.
+    #[error("client batch {op:?} was acknowledged and is committed nowhere")]
+    AcknowledgedNowhere {
+        /// Which.
+        op: OpId,
+    },
+    /// A batch of an idempotent producer is behind one that was made later.
+    #[error("client batch {op:?} at offset {offset} stands behind a later one of its producer")]
+    OutOfOrder {
+        /// Which.
+        op: OpId,
+        /// Where it is.
+        offset: Offset,
+    },
     /// A client was told that its batch is committed, and in the end it is gone.
     #[error(
         "batch {op:?}, acknowledged at offset {offset}, is not in the final log of node {node}"
@@ -203,6 +217,12 @@ pub enum Violation {
     NotFromClients {
         /// The batch.
         batch: Entry,
+    },
+    /// What a replica knows of producers is not what its log says.
+    #[error("node {node} knows other producers than its log")]
+    ProducersDiffer {
+        /// Who.
+        node: NodeId,
     },
     /// A reader was given what is not committed.
     #[error("node {node} showed {shown:?} to a reader; committed is {committed:?}")]

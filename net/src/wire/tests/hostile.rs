@@ -165,6 +165,8 @@ withstands! {
     metadata_responses_withstand_harm: metadata::MetadataResponse;
     api_versions_requests_withstand_harm: api_versions::ApiVersionsRequest;
     api_versions_responses_withstand_harm: api_versions::ApiVersionsResponse;
+    init_producer_id_requests_withstand_harm: init_producer_id::InitProducerIdRequest;
+    init_producer_id_responses_withstand_harm: init_producer_id::InitProducerIdResponse;
     vote_requests_withstand_harm: vote::VoteRequest;
     vote_responses_withstand_harm: vote::VoteResponse;
     begin_requests_withstand_harm: begin_quorum_epoch::BeginQuorumEpochRequest;

@@ -114,6 +114,8 @@ agrees! {
     metadata_responses_agree: metadata::MetadataResponse up_to 13;
     api_versions_requests_agree: api_versions::ApiVersionsRequest up_to 4;
     api_versions_responses_agree: api_versions::ApiVersionsResponse up_to 4;
+    init_producer_id_requests_agree: init_producer_id::InitProducerIdRequest up_to 5;
+    init_producer_id_responses_agree: init_producer_id::InitProducerIdResponse up_to 5;
     vote_requests_agree: vote::VoteRequest up_to 2;
     vote_responses_agree: vote::VoteResponse up_to 2;
     begin_requests_agree: begin_quorum_epoch::BeginQuorumEpochRequest up_to 1;
