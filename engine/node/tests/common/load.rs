@@ -108,9 +108,24 @@ pub struct LoadReport {
 impl Load {
     /// Starts `producers` producers, each with its own connections, some 500 records a second each.
     pub fn start(bootstrap: &str, producers: u32) -> Self {
+        Self::start_with(bootstrap, producers, &[])
+    }
+
+    /// The same with idempotent producers, and otherwise with what Java's producer has as its
+    /// defaults: five requests in flight, and as many retries as time allows.
+    pub fn start_idempotent(bootstrap: &str, producers: u32) -> Self {
+        let settings = [
+            ("enable.idempotence", "true"),
+            ("max.in.flight.requests.per.connection", "5"),
+            ("retries", "2147483647"),
+        ];
+        Self::start_with(bootstrap, producers, &settings)
+    }
+
+    fn start_with(bootstrap: &str, producers: u32, settings: &[(&str, &str)]) -> Self {
         let ledger = Arc::new(Ledger::default());
         let start = |number| {
-            let producer = new_producer(bootstrap, &ledger);
+            let producer = new_producer(bootstrap, settings, &ledger);
             Background::start(move |stop| produce(&producer, number, stop))
         };
         let producers = (0..producers).map(start).collect();
@@ -170,6 +185,21 @@ impl LoadReport {
     }
 
     /// # Panics
+    /// Unless each producer's records are in `log` once each, all of them, and in the order in which
+    /// it sent them.
+    pub fn assert_each_once(&self, log: &[Record]) {
+        let mut next: HashMap<u32, u64> = HashMap::new();
+        let values = log.iter().filter_map(|record| record.value.as_deref());
+        for id in values.filter_map(RecordId::of) {
+            let expected = next.entry(id.producer).or_default();
+            assert_eq!(id.sequence, *expected, "producer {}", id.producer);
+            *expected += 1;
+        }
+        let found: u64 = next.values().sum();
+        assert_eq!(found, self.sent, "records in the log and records sent");
+    }
+
+    /// # Panics
     /// Unless each acknowledged record is in `log` where its acknowledgement says.
     pub fn assert_acked_kept(&self, log: &[Record]) {
         let by_offset: HashMap<i64, &Record> =
@@ -186,8 +216,16 @@ impl LoadReport {
     }
 }
 
-fn new_producer(bootstrap: &str, ledger: &Arc<Ledger>) -> BaseProducer<Reports> {
-    client_config(bootstrap)
+fn new_producer(
+    bootstrap: &str,
+    settings: &[(&str, &str)],
+    ledger: &Arc<Ledger>,
+) -> BaseProducer<Reports> {
+    let mut config = client_config(bootstrap);
+    for (name, value) in settings {
+        config.set(*name, *value);
+    }
+    config
         .set("acks", "all")
         .set("message.timeout.ms", "60000")
         .create_with_context(Reports(Arc::clone(ledger)))

@@ -28,7 +28,7 @@ pub use lone::{
     Lone, REFUSAL_LIMIT, Serving, assert_refused, contents, format, server, server_command,
 };
 pub use machine::{MachineLock, PortBlock, scratch_dir};
-pub use raw::{PROBE_VALUE, RawClient, batch};
+pub use raw::{PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
 pub use watch::{Follower, Watermarks};
 
 use std::thread;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
+const INIT_PRODUCER_ID: i16 = 22;
 
 /// The value in records of [`RawClient::produce`]; other readers pass over it.
 pub const PROBE_VALUE: &[u8] = b"probe";
@@ -31,6 +32,17 @@ pub struct Fetched {
     pub error: i16,
     /// First offset not yet committed, -1 without success.
     pub high_watermark: i64,
+}
+
+/// What a node answered to an InitProducerId.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerId {
+    /// Kafka's error code, 0 for success.
+    pub error: i16,
+    /// The id, -1 without success.
+    pub id: i64,
+    /// Its epoch.
+    pub epoch: i16,
 }
 
 /// One connection, requests and answers in order.
@@ -91,6 +103,28 @@ impl RawClient {
         Ok(Produced {
             error: answer.i16()?,
             offset: answer.i64()?,
+        })
+    }
+
+    /// Asks for a producer id: Kafka's error code, the id and its epoch.
+    ///
+    /// # Errors
+    /// As the socket has them, and for an answer that is none.
+    pub fn init_producer_id(&mut self, transactional_id: Option<&str>) -> io::Result<ProducerId> {
+        let mut body = Vec::new();
+        match transactional_id {
+            Some(id) => put_string(&mut body, id),
+            None => put_i16(&mut body, -1),
+        }
+        put_i32(&mut body, 60_000); // transaction timeout in ms
+        self.send(INIT_PRODUCER_ID, 0, &body)?;
+        let frame = self.receive()?;
+        let throttle = 4;
+        let mut answer = Fields(frame.get(throttle..).unwrap_or_default());
+        Ok(ProducerId {
+            error: answer.i16()?,
+            id: answer.i64()?,
+            epoch: answer.i16()?,
         })
     }
 
@@ -212,6 +246,11 @@ impl<'a> Fields<'a> {
 
 /// A record batch (magic 2) with one record: no key, no header, `value`.
 pub fn batch(value: &[u8]) -> Vec<u8> {
+    numbered_batch(value, -1, -1, -1)
+}
+
+/// The same from an idempotent producer.
+pub fn numbered_batch(value: &[u8], id: i64, epoch: i16, sequence: i32) -> Vec<u8> {
     let mut record = vec![0, 0, 0]; // attributes, timestamp delta, offset delta
     put_varint(&mut record, -1); // no key
     put_varint(&mut record, value.len() as i32);
@@ -224,9 +263,9 @@ pub fn batch(value: &[u8]) -> Vec<u8> {
     let time = 1_700_000_000_000_i64.to_be_bytes();
     checked.extend_from_slice(&time); // first timestamp
     checked.extend_from_slice(&time); // greatest timestamp
-    checked.extend_from_slice(&(-1_i64).to_be_bytes()); // producer id
-    put_i16(&mut checked, -1); // producer epoch
-    put_i32(&mut checked, -1); // base sequence
+    checked.extend_from_slice(&id.to_be_bytes());
+    put_i16(&mut checked, epoch);
+    put_i32(&mut checked, sequence);
     put_i32(&mut checked, 1); // records
     put_varint(&mut checked, record.len() as i32);
     checked.extend_from_slice(&record);
