@@ -18,8 +18,8 @@ use std::collections::HashMap;
 /// (Kafka: `ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
 pub const BATCHES_KEPT: usize = 5;
 
-/// Numbers that are remembered to be known, at most: half of all, so that a number ahead of the last
-/// one is never taken for one behind it.
+/// Numbers that are remembered to be known, at most: half of all, so that a number ahead of the
+/// last one is never taken for one behind it.
 const KNOWN_MAX: i64 = 1 << 30;
 
 /// No slot: the end of the list.

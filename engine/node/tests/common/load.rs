@@ -185,8 +185,8 @@ impl LoadReport {
     }
 
     /// # Panics
-    /// Unless each producer's records are in `log` once each, all of them, and in the order in which
-    /// it sent them.
+    /// Unless each producer's records are in `log` once each, all of them, and in the order in
+    /// which it sent them.
     pub fn assert_each_once(&self, log: &[Record]) {
         let mut next: HashMap<u32, u64> = HashMap::new();
         let values = log.iter().filter_map(|record| record.value.as_deref());
