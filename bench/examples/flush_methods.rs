@@ -76,7 +76,10 @@ impl Disk {
         }
         file.sync_all()?;
         let spare = vec![AlignedBuf::zeroed(4096), AlignedBuf::zeroed(4096)];
-        let ring = Ring::new(&RingConfig { entries: 8 })?;
+        let ring = Ring::new(&RingConfig {
+            entries: 8,
+            ..RingConfig::default()
+        })?;
         Ok(Disk {
             ring,
             file: Arc::new(file.into()),

@@ -51,7 +51,10 @@ pub(crate) fn run(leader: &Leader, plan: &Plan) -> Result<Latencies, Box<dyn Err
     let connections = (0..count).map(connect).collect::<io::Result<Vec<_>>>()?;
     let start = Instant::now() + plan.warm_up;
     let mut load = Load {
-        ring: Ring::new(&RingConfig { entries: 64 })?,
+        ring: Ring::new(&RingConfig {
+            entries: 64,
+            ..RingConfig::default()
+        })?,
         connections,
         started: vec![None; plan.clients],
         window: Window {

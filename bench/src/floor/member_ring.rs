@@ -34,7 +34,10 @@ struct Member {
 
 /// Serves until the upstream closes.
 pub(crate) fn serve(sockets: Sockets, dir: &Path, spin: bool) -> Result<(), Box<dyn Error>> {
-    let ring = Ring::new(&RingConfig { entries: 32 })?;
+    let ring = Ring::new(&RingConfig {
+        entries: 32,
+        ..RingConfig::default()
+    })?;
     let file = Arc::new(disk::prepare(dir)?.into());
     let mut peers: Vec<Arc<OwnedFd>> = vec![Arc::new(sockets.accept()?.into())];
     peers.extend(

@@ -1,4 +1,5 @@
-//! io_uring for Quorate: rings, the buffers they own, timers and wake-ups from other threads.
+//! I/O for Quorate's loops: rings, the buffers they own, timers and wake-ups from other threads. They
+//! stand on io_uring, or on epoll and threads where that is forbidden.
 //!
 //! This package is the only home of `unsafe`. What it offers is safe by ownership: a buffer belongs
 //! to the kernel from the moment its operation is pushed until its completion hands it back.
@@ -33,11 +34,13 @@ mod op;
 mod ring;
 mod setup;
 mod slots;
+mod threads;
+mod uring;
 mod waker;
 
 pub use buffer::{AlignedBuf, BUFFER_ALIGNMENT};
 pub use completion::{Completion, CompletionKind};
 pub use cpu::pin_to_cpu;
 pub use ring::{Counters, Ring, Wait};
-pub use setup::{RingConfig, RingError, probe};
+pub use setup::{Engine, RingConfig, RingError, probe};
 pub use waker::Waker;

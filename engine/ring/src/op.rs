@@ -1,7 +1,7 @@
 //! Operations in flight: each owns its buffer and its file until the kernel is done with both.
 //!
-//! An [`Op`] is what a slot holds. It turns into a submission entry, and later, with the kernel's
-//! result, into a completion. Nothing here talks to the kernel.
+//! An [`Op`] is what a slot holds. For io_uring it turns into a submission entry, and later, with
+//! the kernel's result, into a completion. Nothing here talks to the kernel.
 
 use crate::buffer::AlignedBuf;
 use crate::completion::CompletionKind;
@@ -23,7 +23,9 @@ pub(crate) enum Op {
     },
     Connect {
         socket: Arc<OwnedFd>,
-        address: Box<SockAddr>,
+        address: SocketAddr,
+        /// The same in the kernel's form, once io_uring needs it.
+        raw: Option<Box<SockAddr>>,
     },
     Recv {
         socket: Arc<OwnedFd>,
@@ -33,6 +35,8 @@ pub(crate) enum Op {
         socket: Arc<OwnedFd>,
         buf: Vec<u8>,
         from: usize,
+        /// Bytes taken so far. io_uring keeps count itself and leaves it at 0.
+        sent: usize,
     },
     Write {
         file: Arc<OwnedFd>,
@@ -72,11 +76,27 @@ impl Op {
 
     /// Whether `cancel_all_of` reaches it.
     pub(crate) fn is_cancellable(&self) -> bool {
+        self.socket().is_some()
+    }
+
+    /// Whether `result` is all it was to do: what a link asks of a disk operation.
+    pub(crate) fn is_complete(&self, result: i32) -> bool {
+        match self {
+            Op::Write { buf, .. } | Op::Read { buf, .. } => {
+                usize::try_from(result).is_ok_and(|count| count == buf.len())
+            }
+            _ => result >= 0,
+        }
+    }
+
+    /// The socket that it waits for; None for disk and internal operations.
+    pub(crate) fn socket(&self) -> Option<&Arc<OwnedFd>> {
         use Op::*;
-        matches!(
-            self,
-            Accept { .. } | Connect { .. } | Recv { .. } | Send { .. }
-        )
+        match self {
+            Accept { listener } => Some(listener),
+            Connect { socket, .. } | Recv { socket, .. } | Send { socket, .. } => Some(socket),
+            _ => None,
+        }
     }
 
     /// The submission entry. Its pointers lead into heap memory that `self` owns and that does not
@@ -87,8 +107,12 @@ impl Op {
                 let accept = opcode::AcceptMulti::new(fd(listener));
                 accept.flags(libc::SOCK_CLOEXEC).build()
             }
-            Op::Connect { socket, address } => {
-                let (start, len) = address.as_raw();
+            Op::Connect {
+                socket,
+                address,
+                raw,
+            } => {
+                let (start, len) = raw.insert(SockAddr::new(*address)).as_raw();
                 opcode::Connect::new(fd(socket), start, len).build()
             }
             Op::Recv { socket, buf } => {
@@ -96,7 +120,9 @@ impl Op {
                 let len = transfer_len(spare.len());
                 opcode::Recv::new(fd(socket), spare.as_mut_ptr().cast(), len).build()
             }
-            Op::Send { socket, buf, from } => {
+            Op::Send {
+                socket, buf, from, ..
+            } => {
                 let rest = &buf[*from..];
                 let send = opcode::Send::new(fd(socket), rest.as_ptr(), transfer_len(rest.len()));
                 send.flags(libc::MSG_NOSIGNAL | libc::MSG_WAITALL).build()
@@ -199,7 +225,7 @@ pub(crate) enum SockAddr {
 }
 
 impl SockAddr {
-    pub(crate) fn new(address: SocketAddr) -> Box<SockAddr> {
+    fn new(address: SocketAddr) -> Box<SockAddr> {
         Box::new(match address {
             SocketAddr::V4(v4) => SockAddr::V4(libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,

@@ -5,7 +5,7 @@
 
 use crate::ring::{Ring, Wait};
 use io_uring::{Builder, IoUring, Probe, opcode};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 /// Least size of a submission queue: room for a chain of a few operations and the internal ones.
 const ENTRIES_MIN: u32 = 8;
@@ -17,17 +17,43 @@ const ENTRIES_MAX: u32 = 32_768;
 /// in flight, and all may end at once; beyond this the kernel keeps completions on a slower list.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// How large a ring is.
+/// What carries a ring's operations out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// io_uring.
+    #[default]
+    Uring,
+    /// epoll for sockets, threads for files: slower, for hosts that forbid io_uring. What a flush
+    /// promises is the same.
+    Threads,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Uring => "io_uring",
+            Self::Threads => "threads",
+        })
+    }
+}
+
+/// How large a ring is, and what it stands on.
 #[derive(Clone, Debug)]
 pub struct RingConfig {
+    /// What carries its operations out. Never falls back from one to the other.
+    pub engine: Engine,
     /// Size of the submission queue: operations handed to the kernel by one system call. Rounded up
-    /// to a power of two within 8..=32768. The completion queue has four times as many.
+    /// to a power of two within 8..=32768. The completion queue has four times as many. Means
+    /// nothing to threads.
     pub entries: u32,
 }
 
 impl Default for RingConfig {
     fn default() -> Self {
-        RingConfig { entries: 256 }
+        RingConfig {
+            engine: Engine::Uring,
+            entries: 256,
+        }
     }
 }
 
@@ -54,7 +80,7 @@ pub enum RingError {
         feature: &'static str,
     },
     /// Anything else, such as no more file descriptors or memory.
-    #[error("cannot open an io_uring: {0}")]
+    #[error("cannot open a ring: {0}")]
     Os(#[from] io::Error),
 }
 
@@ -68,13 +94,14 @@ const HINT_KERNEL: &str = "the kernel was built without io_uring or is too old; 
 const HINT_MODULE: &str = "a security module (SELinux, AppArmor) seems to forbid it; \
     see the audit log";
 
-/// Finds out whether a ring can be opened and used, and closes it again. For start-up checks,
+/// Finds out whether an io_uring can be opened and used, and closes it again. For start-up checks,
 /// before anything on disk is touched.
 ///
 /// # Errors
 /// What [`Ring::new`] returns, and what the first system call on the ring returns.
 pub fn probe() -> Result<(), RingError> {
     let mut ring = Ring::new(&RingConfig {
+        engine: Engine::Uring,
         entries: ENTRIES_MIN,
     })?;
     // The first turn submits the read that wakers complete, so it does enter the kernel.

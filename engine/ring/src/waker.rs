@@ -15,7 +15,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -36,6 +36,12 @@ impl Waker {
         if self.shared.word.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
             self.shared.signal();
         }
+    }
+}
+
+impl AsFd for WakeState {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
     }
 }
 

@@ -3,12 +3,20 @@
 mod common;
 
 use common::{Numbers, ring, run, shared};
-use quorate_ring::{AlignedBuf, Completion, CompletionKind, Ring};
+use quorate_ring::{AlignedBuf, Completion, CompletionKind, Engine, Ring};
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+
+on_both_engines! {
+    random_writes_give_the_file_that_pwrite_gives,
+    reads_return_what_was_written_and_end_at_the_end,
+    failed_write_returns_its_buffer_and_its_errno,
+    short_write_is_told_and_breaks_its_chain,
+    dropping_the_ring_waits_for_its_writes,
+}
 
 const BLOCK: u64 = 4096;
 const FILE_BLOCKS: u64 = 64;
@@ -67,12 +75,11 @@ fn assert_succeeded(done: &Completion) {
     }
 }
 
-#[test]
-fn random_writes_give_the_file_that_pwrite_gives() {
+fn random_writes_give_the_file_that_pwrite_gives(engine: Engine) {
     let dir = scratch();
     let by_ring = shared(open_direct(&dir.path().join("ring")));
     let by_calls = open_direct(&dir.path().join("calls"));
-    let (mut ring, mut numbers) = (ring(8), Numbers(2026));
+    let (mut ring, mut numbers) = (ring(engine, 8), Numbers(2026));
     for _round in 0..40 {
         // Writes of one round may run in any order, so they do not overlap: each has its 4 blocks.
         let mut pushed = 0;
@@ -89,8 +96,7 @@ fn random_writes_give_the_file_that_pwrite_gives() {
     assert!(read("ring") == read("calls"));
 }
 
-#[test]
-fn reads_return_what_was_written_and_end_at_the_end() {
+fn reads_return_what_was_written_and_end_at_the_end(engine: Engine) {
     let dir = scratch();
     let path = dir.path().join("file");
     let bytes: Vec<u8> = (0..3 * BLOCK).map(|at| ((at * 31) >> 3) as u8).collect();
@@ -100,7 +106,7 @@ fn reads_return_what_was_written_and_end_at_the_end() {
         .custom_flags(libc::O_DIRECT)
         .open(&path)
         .unwrap();
-    let (mut ring, file) = (ring(8), shared(file));
+    let (mut ring, file) = (ring(engine, 8), shared(file));
     for (position, len, got) in [(0, 4096, 4096), (4096, 8192, 8192), (8192, 8192, 4096)] {
         ring.read(&file, position, AlignedBuf::zeroed(len), 9);
         let done = run(&mut ring, 1).remove(0);
@@ -118,9 +124,8 @@ fn reads_return_what_was_written_and_end_at_the_end() {
     ));
 }
 
-#[test]
-fn failed_write_returns_its_buffer_and_its_errno() {
-    let mut ring = ring(8);
+fn failed_write_returns_its_buffer_and_its_errno(engine: Engine) {
+    let mut ring = ring(engine, 8);
     let full = shared(OpenOptions::new().write(true).open("/dev/full").unwrap());
     let mut buf = AlignedBuf::zeroed(4096);
     buf.fill(0xdd);
@@ -133,12 +138,38 @@ fn failed_write_returns_its_buffer_and_its_errno() {
     assert!(buf.iter().all(|&byte| byte == 0xdd));
 }
 
-#[test]
-fn dropping_the_ring_waits_for_its_writes() {
+/// A file in memory of one block that cannot grow: of two blocks, one is written.
+fn file_that_is_full() -> Arc<OwnedFd> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let file = memfd_create("full", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, BLOCK).unwrap();
+    fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+    shared(file)
+}
+
+fn short_write_is_told_and_breaks_its_chain(engine: Engine) {
+    let file = file_that_is_full();
+    let mut ring = ring(engine, 8);
+    ring.write(&file, 0, AlignedBuf::zeroed(2 * BLOCK as usize), 1, true);
+    ring.fdatasync(&file, 2);
+    let mut done = run(&mut ring, 2);
+    done.sort_by_key(|done| done.user);
+    let CompletionKind::Wrote { buf, result } = &done[0].kind else {
+        panic!("{:?}", done[0].kind)
+    };
+    assert_eq!(buf.len(), 2 * BLOCK as usize);
+    assert_eq!(*result.as_ref().unwrap(), BLOCK as usize);
+    let CompletionKind::Flushed(Err(error)) = &done[1].kind else {
+        panic!("{:?}", done[1].kind)
+    };
+    assert_eq!(error.raw_os_error(), Some(libc::ECANCELED));
+}
+
+fn dropping_the_ring_waits_for_its_writes(engine: Engine) {
     let dir = scratch();
     let path = dir.path().join("file");
     let file = shared(open_direct(&path));
-    let mut ring = ring(64);
+    let mut ring = ring(engine, 64);
     for block in 0..FILE_BLOCKS {
         let mut buf = AlignedBuf::zeroed(4096);
         buf.fill(7);

@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)] // prctl
 
-use quorate_ring::{Ring, RingConfig, RingError, probe};
+use quorate_ring::{Engine, Ring, RingConfig, RingError, probe};
 use std::process::Command;
 
 const CASE: &str = "QUORATE_RING_FORBIDDEN_CASE";
@@ -106,7 +106,7 @@ fn other_failures_keep_their_reason() {
     let message = message_in_child(&format!("setup {}", libc::EMFILE));
     assert_eq!(
         message,
-        "cannot open an io_uring: Too many open files (os error 24)"
+        "cannot open a ring: Too many open files (os error 24)"
     );
 }
 
@@ -123,6 +123,9 @@ fn kernel_without_a_flag_is_told_by_the_flags_name() {
 #[test]
 fn probe_and_new_succeed_here() {
     probe().unwrap();
-    let ring: Result<Ring, RingError> = Ring::new(&RingConfig { entries: 1 });
+    let ring: Result<Ring, RingError> = Ring::new(&RingConfig {
+        engine: Engine::Uring,
+        entries: 1,
+    });
     assert!(ring.is_ok());
 }

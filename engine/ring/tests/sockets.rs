@@ -3,13 +3,25 @@
 mod common;
 
 use common::{Numbers, PATIENCE, ring, run, shared};
-use quorate_ring::{Completion, CompletionKind, Ring};
+use quorate_ring::{Completion, CompletionKind, Engine, Ring};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
+
+on_both_engines! {
+    echo_returns_what_each_client_sent,
+    tiny_ring_serves_more_connections_than_its_queues_hold,
+    connect_reaches_a_listener_and_hears_a_refusal,
+    received_bytes_go_behind_those_already_there,
+    large_send_is_not_cut_short,
+    send_to_a_closed_connection_is_an_error_not_a_signal,
+    cancelled_receive_gives_its_buffer_back_and_others_go_on,
+    cancelled_accept_ends_and_can_begin_again,
+    dropping_the_ring_takes_its_receives_and_accepts_back,
+}
 
 fn listen() -> (Arc<OwnedFd>, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -92,14 +104,13 @@ fn echo_client(address: SocketAddr, seed: u64, rounds: usize) {
     }
 }
 
-#[test]
-fn echo_returns_what_each_client_sent() {
+fn echo_returns_what_each_client_sent(engine: Engine) {
     let (listener, address) = listen();
     let clients: Vec<_> = (1..=4)
         .map(|seed| thread::spawn(move || echo_client(address, seed, 200)))
         .collect();
     EchoServer {
-        ring: ring(64),
+        ring: ring(engine, 64),
         listener,
         sockets: HashMap::new(),
         accepted: 0,
@@ -110,8 +121,7 @@ fn echo_returns_what_each_client_sent() {
         .for_each(|client| client.join().unwrap());
 }
 
-#[test]
-fn tiny_ring_serves_more_connections_than_its_queues_hold() {
+fn tiny_ring_serves_more_connections_than_its_queues_hold(engine: Engine) {
     // 120 connections on 8 entries (32 completions): all answer in bursts, and each is served.
     let (listener, address) = listen();
     let clients = thread::spawn(move || {
@@ -130,7 +140,7 @@ fn tiny_ring_serves_more_connections_than_its_queues_hold() {
         }
     });
     let mut server = EchoServer {
-        ring: ring(8),
+        ring: ring(engine, 8),
         listener,
         sockets: HashMap::new(),
         accepted: 0,
@@ -139,10 +149,9 @@ fn tiny_ring_serves_more_connections_than_its_queues_hold() {
     clients.join().unwrap();
 }
 
-#[test]
-fn connect_reaches_a_listener_and_hears_a_refusal() {
+fn connect_reaches_a_listener_and_hears_a_refusal(engine: Engine) {
     let (listener, address) = listen();
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     ring.accept(&listener, 1);
     ring.connect(&tcp_socket(), address, 2);
     let done = run(&mut ring, 2);
@@ -165,10 +174,9 @@ fn connect_reaches_a_listener_and_hears_a_refusal() {
     assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
 }
 
-#[test]
-fn received_bytes_go_behind_those_already_there() {
+fn received_bytes_go_behind_those_already_there(engine: Engine) {
     let (ours, socket) = pair();
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     let mut buf = Vec::with_capacity(6);
     buf.extend_from_slice(b"abc");
     let capacity = buf.capacity();
@@ -182,10 +190,9 @@ fn received_bytes_go_behind_those_already_there() {
     assert_eq!(buf, &b"abcdefghijklmnop"[..capacity]);
 }
 
-#[test]
-fn large_send_is_not_cut_short() {
+fn large_send_is_not_cut_short(engine: Engine) {
     let (mut ours, socket) = pair();
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     let sent: Vec<u8> = (0..8_000_000u32).map(|at| (at >> 4) as u8).collect();
     ring.send(&socket, sent.clone(), 17, 1);
     let reader = thread::spawn(move || {
@@ -204,11 +211,10 @@ fn large_send_is_not_cut_short() {
     assert!(reader.join().unwrap() == sent[17..]);
 }
 
-#[test]
-fn send_to_a_closed_connection_is_an_error_not_a_signal() {
+fn send_to_a_closed_connection_is_an_error_not_a_signal(engine: Engine) {
     let (ours, socket) = pair();
     drop(ours);
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     let failed = (0..20).any(|_| {
         ring.send(&socket, vec![1; 100], 0, 1);
         let kind = run(&mut ring, 1).remove(0).kind;
@@ -217,10 +223,9 @@ fn send_to_a_closed_connection_is_an_error_not_a_signal() {
     assert!(failed);
 }
 
-#[test]
-fn cancelled_receive_gives_its_buffer_back_and_others_go_on() {
+fn cancelled_receive_gives_its_buffer_back_and_others_go_on(engine: Engine) {
     let ((_first_peer, first), (second_peer, second)) = (pair(), pair());
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     let mut out = Vec::new();
     ring.recv(&first, Vec::with_capacity(100), 1);
     ring.recv(&second, Vec::with_capacity(200), 2);
@@ -242,10 +247,9 @@ fn cancelled_receive_gives_its_buffer_back_and_others_go_on() {
     ));
 }
 
-#[test]
-fn cancelled_accept_ends_and_can_begin_again() {
+fn cancelled_accept_ends_and_can_begin_again(engine: Engine) {
     let (listener, address) = listen();
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     ring.accept(&listener, 1);
     ring.turn(quorate_ring::Wait::No, &mut Vec::new()).unwrap();
     ring.cancel_all_of(1);
@@ -262,10 +266,9 @@ fn cancelled_accept_ends_and_can_begin_again() {
     ));
 }
 
-#[test]
-fn dropping_the_ring_takes_its_receives_and_accepts_back() {
+fn dropping_the_ring_takes_its_receives_and_accepts_back(engine: Engine) {
     let ((ours, socket), (listener, address)) = (pair(), listen());
-    let mut ring = ring(8);
+    let mut ring = ring(engine, 8);
     ring.recv(&socket, Vec::with_capacity(100), 1);
     ring.accept(&listener, 2);
     ring.turn(quorate_ring::Wait::No, &mut Vec::new()).unwrap();

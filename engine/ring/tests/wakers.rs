@@ -3,23 +3,32 @@
 mod common;
 
 use common::{PATIENCE, ring};
-use quorate_ring::{Wait, Waker};
+use quorate_ring::{Engine, Wait, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+on_both_engines! {
+    no_wake_up_is_lost_by_a_sleeping_loop,
+    no_wake_up_is_lost_at_the_moment_of_falling_asleep,
+    no_wake_up_is_lost_by_a_spinning_loop,
+    many_wakers_at_once_end_one_wait,
+    turn_without_a_wait_leaves_the_wake_up_for_the_next_wait,
+    waker_outlives_its_ring,
+}
+
 const ROUNDS: u64 = 20_000;
 
 /// The loop answers each number put before it; the other side waits for the answer, then goes on.
 /// One lost wake-up and the loop sleeps out its patience.
-fn ping_pong(wait: Wait, pause: impl Fn(u64)) {
+fn ping_pong(engine: Engine, wait: Wait, pause: impl Fn(u64)) {
     let (asked, answered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (send_waker, receive_waker) = mpsc::channel::<Waker>();
     let (question, answer) = (asked.clone(), answered.clone());
     let server = thread::spawn(move || {
-        let mut ring = ring(8);
+        let mut ring = ring(engine, 8);
         send_waker.send(ring.waker()).unwrap();
         let mut out = Vec::new();
         let mut longest_turn = Duration::ZERO;
@@ -56,23 +65,21 @@ fn now() -> Instant {
     Instant::now()
 }
 
-#[test]
-fn no_wake_up_is_lost_by_a_sleeping_loop() {
-    ping_pong(PATIENCE, |_| ());
+fn no_wake_up_is_lost_by_a_sleeping_loop(engine: Engine) {
+    ping_pong(engine, PATIENCE, |_| ());
 }
 
-#[test]
-fn no_wake_up_is_lost_at_the_moment_of_falling_asleep() {
+fn no_wake_up_is_lost_at_the_moment_of_falling_asleep(engine: Engine) {
     // Pauses of all lengths around the loop's way to sleep: the race's window is passed often.
-    ping_pong(PATIENCE, |round| {
+    ping_pong(engine, PATIENCE, |round| {
         (0..round % 400).for_each(|_| std::hint::spin_loop())
     });
 }
 
-#[test]
-fn no_wake_up_is_lost_by_a_spinning_loop() {
+fn no_wake_up_is_lost_by_a_spinning_loop(engine: Engine) {
     let for_ = Duration::from_micros(3);
     ping_pong(
+        engine,
         Wait::Spin {
             for_,
             timeout: Some(Duration::from_secs(20)),
@@ -83,9 +90,8 @@ fn no_wake_up_is_lost_by_a_spinning_loop() {
     );
 }
 
-#[test]
-fn many_wakers_at_once_end_one_wait() {
-    let mut ring = ring(8);
+fn many_wakers_at_once_end_one_wait(engine: Engine) {
+    let mut ring = ring(engine, 8);
     let waker = ring.waker();
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -111,9 +117,8 @@ fn many_wakers_at_once_end_one_wait() {
     assert!(now() - start >= timeout);
 }
 
-#[test]
-fn turn_without_a_wait_leaves_the_wake_up_for_the_next_wait() {
-    let mut ring = ring(8);
+fn turn_without_a_wait_leaves_the_wake_up_for_the_next_wait(engine: Engine) {
+    let mut ring = ring(engine, 8);
     ring.waker().wake();
     ring.turn(Wait::No, &mut Vec::new()).unwrap();
     let start = now();
@@ -121,9 +126,8 @@ fn turn_without_a_wait_leaves_the_wake_up_for_the_next_wait() {
     assert!(now() - start < Duration::from_secs(15));
 }
 
-#[test]
-fn waker_outlives_its_ring() {
-    let waker = ring(8).waker();
+fn waker_outlives_its_ring(engine: Engine) {
+    let waker = ring(engine, 8).waker();
     waker.wake();
     waker.wake();
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test file uses some of it
 
-use quorate_ring::{Completion, Ring, RingConfig, Wait};
+use quorate_ring::{Completion, Engine, Ring, RingConfig, Wait};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,22 @@ pub const PATIENCE: Wait = Wait::Until {
     timeout: Some(Duration::from_secs(20)),
 };
 
-pub fn ring(entries: u32) -> Ring {
-    Ring::new(&RingConfig { entries }).unwrap()
+pub fn ring(engine: Engine, entries: u32) -> Ring {
+    Ring::new(&RingConfig { engine, entries }).unwrap()
+}
+
+/// Makes each of the functions named, which take an [`Engine`], a test on io_uring and one on
+/// threads.
+#[macro_export]
+macro_rules! on_both_engines {
+    ($($name:ident),* $(,)?) => {
+        mod uring {
+            $(#[test] fn $name() { super::$name(quorate_ring::Engine::Uring) })*
+        }
+        mod threads {
+            $(#[test] fn $name() { super::$name(quorate_ring::Engine::Threads) })*
+        }
+    };
 }
 
 pub fn shared(fd: impl Into<OwnedFd>) -> Arc<OwnedFd> {

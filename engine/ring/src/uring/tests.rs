@@ -1,10 +1,42 @@
 //! Tests that need to look inside a ring: system calls that fail, and queues that are full.
 
 use super::*;
+use crate::buffer::AlignedBuf;
 use crate::completion::CompletionKind;
 use crate::op;
+use crate::ring::Wait;
+use crate::setup::Engine;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+impl Uring {
+    fn write(
+        &mut self,
+        file: &Arc<OwnedFd>,
+        position: u64,
+        buf: AlignedBuf,
+        user: u64,
+        link: bool,
+    ) {
+        let op = Op::Write {
+            file: file.clone(),
+            position,
+            buf,
+            dsync: false,
+        };
+        self.push(op, user, link);
+    }
+
+    fn fdatasync(&mut self, file: &Arc<OwnedFd>, user: u64) {
+        self.push(Op::Flush { file: file.clone() }, user, false);
+    }
+
+    fn recv(&mut self, socket: &Arc<OwnedFd>, buf: Vec<u8>, user: u64) {
+        let socket = socket.clone();
+        self.push(Op::Recv { socket, buf }, user, false);
+    }
+}
 
 /// A file that is gone when closed.
 fn scratch_file() -> Arc<OwnedFd> {
@@ -14,8 +46,12 @@ fn scratch_file() -> Arc<OwnedFd> {
     Arc::new(op::accepted(fd))
 }
 
-fn tiny() -> Ring {
-    Ring::new(&RingConfig { entries: 8 }).unwrap()
+fn tiny() -> Uring {
+    Uring::new(&RingConfig {
+        engine: Engine::Uring,
+        entries: 8,
+    })
+    .unwrap()
 }
 
 fn block(fill: u8) -> AlignedBuf {
@@ -24,7 +60,7 @@ fn block(fill: u8) -> AlignedBuf {
     buf
 }
 
-fn run(ring: &mut Ring, count: usize) -> Vec<Completion> {
+fn run(ring: &mut Uring, count: usize) -> Vec<Completion> {
     let mut out = Vec::new();
     while out.len() < count {
         ring.turn(
@@ -261,7 +297,11 @@ fn cancelling_what_was_not_submitted_gives_the_buffer_back() {
 #[test]
 #[allow(clippy::disallowed_methods)] // measures the sleep
 fn a_sleep_ends_at_the_earliest_deadline_and_timers_serve_many_sleeps() {
-    let mut ring = Ring::new(&RingConfig { entries: 8 }).unwrap();
+    let mut ring = Uring::new(&RingConfig {
+        engine: Engine::Uring,
+        entries: 8,
+    })
+    .unwrap();
     let mut out = Vec::new();
     let start = Instant::now();
     for ms in [30_000, 20] {

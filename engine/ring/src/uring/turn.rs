@@ -1,9 +1,10 @@
 //! One turn of a ring: fill the submission queue, enter the kernel, collect what ended; and the
 //! last turn of all, when a ring is dropped.
 
-use super::{Ring, Wait};
+use super::Uring;
 use crate::completion::{Completion, CompletionKind};
 use crate::op::{self, Op};
+use crate::ring::Wait;
 use crate::slots::Key;
 use io_uring::{EnterFlags, cqueue, squeue, types};
 use std::time::{Duration, Instant};
@@ -16,17 +17,9 @@ const SPINS_PER_CLOCK: u32 = 16;
 /// How long dropping a ring waits for the kernel to give buffers back before it leaks them.
 const DROP_WAIT: Duration = Duration::from_secs(2);
 
-impl Ring {
-    /// Submits all that was pushed, waits as `wait` says unless something ended already, and
-    /// appends what ended to `out`. May return early with nothing, and does so after a signal or a
-    /// wake-up: whatever was handed over before [`Waker::wake`] is visible after a waiting turn.
-    ///
-    /// # Errors
-    /// The kernel refuses the ring itself (EBADF, EPERM, ...): no operation is lost by that, but
-    /// nothing more can be expected of this ring. Passing failures are retried by the next turn.
-    /// # Panics
-    /// If the last operation pushed was linked to a next one that never came.
-    pub fn turn(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
+impl Uring {
+    /// See [`Ring::turn`](crate::Ring::turn).
+    pub(crate) fn turn(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
         assert_eq!(self.open_chain, 0, "a chain waits for its last operation");
         let before = out.len();
         out.append(&mut self.ready);
@@ -326,7 +319,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for Uring {
     fn drop(&mut self) {
         let _ = self.wait_for_kernel();
         if self.in_flight > self.unsubmitted() {
