@@ -4,14 +4,17 @@
 //! a deadline. An append whose connection broke before the answer may have been committed, and is
 //! appended again: at least once, as any Kafka producer without idempotence.
 //!
-//! It runs on tokio-uring; [`run`] sets that up. Nothing else of it shows.
+//! It runs on tokio-uring, and on plain tokio where the host forbids io_uring; [`run`] sees to that.
+//! Nothing else of it shows.
 
 mod error;
 mod leader;
 mod session;
+mod stream;
 mod transport;
 
 pub use error::{Address, ClientError};
+pub use stream::run;
 
 use crate::apis::ListenerKind;
 use crate::wire::ApiKey;
@@ -21,7 +24,6 @@ use bytes::Bytes;
 use quorate_raft::Offset;
 use session::Session;
 use std::collections::VecDeque;
-use std::future::Future;
 use std::time::Duration;
 use tokio::time::Instant;
 use transport::Transport;
@@ -97,15 +99,6 @@ pub struct Client {
     /// Whom to ask first; moves on when one does not help.
     next_candidate: usize,
     session: Option<Session>,
-}
-
-/// Runs a client's future on a loop of its own, to its end.
-///
-/// # Errors
-/// `Runtime` if the kernel refuses io_uring.
-pub fn run<F: Future>(future: F) -> Result<F::Output, ClientError> {
-    let runtime = tokio_uring::Runtime::new(&tokio_uring::builder());
-    Ok(runtime.map_err(ClientError::Runtime)?.block_on(future))
 }
 
 impl Client {

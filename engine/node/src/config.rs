@@ -78,6 +78,8 @@ pub struct ServerConfig {
     pub tail_bytes: usize,
     /// `producer.ids.max` and `producer.id.expiration.ms`
     pub producers: ProducerLimits,
+    /// `io.engine`
+    pub io_engine: IoEngine,
     /// `quorate.cores`
     pub cores: Cores,
     /// `quorate.wait`
@@ -94,6 +96,17 @@ pub struct ServerConfig {
     pub in_flight_bytes_max: usize,
     /// `quorate.connection.idle.ms`
     pub connection_idle_ms: u64,
+}
+
+/// `io.engine`: what carries I/O out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoEngine {
+    /// io_uring where the host offers it, else threads.
+    Auto,
+    /// io_uring or nothing.
+    Uring,
+    /// epoll and threads.
+    Threads,
 }
 
 /// `quorate.cores`: how raft loop and log writer are placed.
@@ -279,6 +292,7 @@ impl ServerConfig {
                 ids_max: values.set_int(&keys::PRODUCER_IDS_MAX)?,
                 expiration_ms: values.set_int(&keys::PRODUCER_ID_EXPIRATION)?,
             },
+            io_engine: values.one_of(&keys::IO_ENGINE, IO_ENGINES)?,
             cores: values.one_of(&keys::CORES, CORES)?,
             wait: values.one_of(&keys::WAIT, WAITS)?,
             pin_cpus: read_pin_cpus(&values)?,
@@ -304,6 +318,12 @@ impl ServerConfig {
         self.log_dir.join(format!("{}-0", self.topic_name))
     }
 }
+
+const IO_ENGINES: &[(&str, IoEngine)] = &[
+    ("auto", IoEngine::Auto),
+    ("uring", IoEngine::Uring),
+    ("threads", IoEngine::Threads),
+];
 
 const CORES: &[(&str, Cores)] = &[
     ("auto", Cores::Auto),

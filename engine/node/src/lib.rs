@@ -15,6 +15,7 @@ pub mod dev;
 pub mod directory;
 pub mod disk_io;
 pub mod format;
+pub mod io_engine;
 pub mod log_loop;
 pub mod meta_properties;
 pub mod peers;

@@ -12,6 +12,7 @@ use crate::connections::{ConnectionSet, SetLimits};
 use crate::directory::Directory;
 use crate::disk_io::DiskOps;
 use crate::format::{FormatError, Meta, check_formatted};
+use crate::io_engine::{self, NoUring};
 use crate::log_loop::{COMMANDS_MAX, LogDriver, LogLoop, REPORTS_MAX};
 use crate::peers::Peers;
 use crate::raft_loop::{Log, LoopError, Parts, RaftLoop, WaitKind, tags};
@@ -20,7 +21,7 @@ use crate::raft_wire::Identity;
 use crate::replica::Replica;
 use quorate_net::{Limits, ListenerKind};
 use quorate_raft::{DirectoryId, ElectionState, LogState, NodeId, Outputs, Peer, Raft, ReplicaKey};
-use quorate_ring::{Ring, RingConfig, RingError, Waker};
+use quorate_ring::{Engine, Ring, RingConfig, RingError, Waker};
 use quorate_storage::{
     DataDirError, DirLock, FileDisk, LockError, LogConfig, OpenedLog, RecoveryError,
     StateFileError, check_data_dir, lock_dir, open_log, open_quorum_state,
@@ -58,7 +59,10 @@ const CONTROLLER_CONNECTIONS_MAX: usize = 1024;
 /// Why a node could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// io_uring is not to be had.
+    /// io_uring is asked for and not to be had.
+    #[error(transparent)]
+    NoUring(#[from] NoUring),
+    /// A ring can't be opened.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// The directory is not formatted, or belongs to somebody else.
@@ -108,7 +112,7 @@ pub enum ServerError {
 /// If it can't start, or had to stop because the disk failed.
 pub fn run(config: ServerConfig) -> Result<(), ServerError> {
     stop_all_on_panic();
-    quorate_ring::probe()?;
+    let engine = io_engine::choose(config.io_engine)?;
     let meta = check_formatted(&config)?;
     let data_dir = check_data_dir(&config.log_dir)?;
     let lock = lock_dir(&config.log_dir)?;
@@ -119,9 +123,11 @@ pub fn run(config: ServerConfig) -> Result<(), ServerError> {
         cluster = %meta.cluster_id,
         dir = %config.log_dir.display(),
         file_system = %data_dir.fs_kind,
+        io_engine = %engine,
         "starting"
     );
     let node = Node {
+        engine,
         config,
         meta,
         _lock: lock,
@@ -142,6 +148,7 @@ fn stop_all_on_panic() {
 }
 
 struct Node {
+    engine: Engine,
     config: ServerConfig,
     meta: Meta,
     _lock: DirLock,
@@ -204,13 +211,11 @@ impl Node {
         stop: Arc<AtomicBool>,
         waker: &OnceLock<Waker>,
     ) -> Result<(), ServerError> {
-        let placement = Placement::of(&self.config);
+        let placement = Placement::of(&self.config, self.engine);
         placement.pin(0);
         let clock = Clock::new();
         let now = clock.read();
-        let ring = Ring::new(&RingConfig {
-            entries: RING_ENTRIES,
-        })?;
+        let ring = Ring::new(&placement.ring(RING_ENTRIES))?;
         let _ = waker.set(ring.waker());
         let background = Background::start(self.config.topic_dir(), self.voter_ids(), ring.waker())
             .map_err(|source| ServerError::Os {
@@ -374,7 +379,7 @@ impl Node {
             let placement = placement.clone();
             spawn("client", move || {
                 placement.pin(2 + index);
-                let Some(ring) = make_ring(RING_ENTRIES, &made) else {
+                let Some(ring) = make_ring(&placement.ring(RING_ENTRIES), &made) else {
                     return;
                 };
                 let Ok(answers) = answers_in.recv() else {
@@ -400,9 +405,10 @@ impl Node {
     }
 }
 
-/// Which loop runs where, and how loops wait.
+/// Which loop runs where, on what its ring stands, and how loops wait.
 #[derive(Clone, Debug)]
 struct Placement {
+    engine: Engine,
     split: bool,
     wait: WaitKind,
     cpus: Vec<usize>,
@@ -410,7 +416,7 @@ struct Placement {
 
 impl Placement {
     /// `auto` splits only where every loop gets a core of its own and one is left for the rest.
-    fn of(config: &ServerConfig) -> Self {
+    fn of(config: &ServerConfig, engine: Engine) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let split = match config.cores {
             Cores::Fused => false,
@@ -424,9 +430,17 @@ impl Placement {
             crate::config::Wait::Auto => WaitKind::Block,
         };
         Self {
+            engine,
             split,
             wait,
             cpus: config.pin_cpus.clone(),
+        }
+    }
+
+    fn ring(&self, entries: u32) -> RingConfig {
+        RingConfig {
+            engine: self.engine,
+            entries,
         }
     }
 
@@ -467,7 +481,7 @@ impl Placement {
         let placement = self.clone();
         spawn("log", move || {
             placement.pin(1);
-            let Some(ring) = make_ring(LogLoop::RING_ENTRIES, &made) else {
+            let Some(ring) = make_ring(&placement.ring(LogLoop::RING_ENTRIES), &made) else {
                 return;
             };
             let Ok(commands) = commands_in.recv() else {
@@ -499,8 +513,8 @@ fn spawn(name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), 
 }
 
 /// Makes a ring on the calling thread and tells the one that waits for it how to wake it.
-fn make_ring(entries: u32, made: &SyncSender<Result<Waker, RingError>>) -> Option<Ring> {
-    match Ring::new(&RingConfig { entries }) {
+fn make_ring(config: &RingConfig, made: &SyncSender<Result<Waker, RingError>>) -> Option<Ring> {
+    match Ring::new(config) {
         Ok(ring) => {
             let _ = made.send(Ok(ring.waker()));
             Some(ring)

@@ -34,7 +34,7 @@ pub enum ClientError {
     #[error("no bootstrap address is given")]
     NoBootstrap,
     /// The kernel refuses what the client's loop needs.
-    #[error("io_uring cannot be used: {0}")]
+    #[error("a loop for the client cannot be set up: {0}")]
     Runtime(io::Error),
     /// Nobody answers there.
     #[error("cannot connect to {address}: {error}")]

@@ -1,22 +1,22 @@
-//! One TCP connection of a client: `Outbound` on a socket of tokio-uring.
+//! One TCP connection of a client: `Outbound` on a socket.
 //!
-//! The only file that knows the runtime's sockets, so that it can be replaced. A connection where
-//! anything failed, or whose caller was cancelled, must be dropped: bytes may be missing.
+//! A connection where anything failed, or whose caller was cancelled, must be dropped: bytes may be
+//! missing.
 
 use super::error::{Address, ClientError};
+use super::stream::Stream;
 use crate::apis::{ApiRequest, ApiResponse};
 use crate::outbound::Outbound;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tokio_uring::net::TcpStream;
 
 /// Room for one read, in bytes.
 const RECEIVE_BYTES: usize = 64 << 10;
 
 pub(super) struct Transport {
-    stream: TcpStream,
+    stream: Stream,
     address: Address,
     protocol: Outbound,
     receive_buffer: Vec<u8>,
@@ -156,13 +156,6 @@ impl Transport {
     }
 }
 
-impl Drop for Transport {
-    /// Ends a read that a cancelled caller left behind, for which the socket would stay open.
-    fn drop(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-}
-
 async fn within<T>(
     limit: Duration,
     address: &Address,
@@ -178,15 +171,11 @@ async fn within<T>(
 }
 
 /// Connects to the first of the host's addresses that takes the connection.
-async fn connect_any(address: &Address) -> io::Result<TcpStream> {
+async fn connect_any(address: &Address) -> io::Result<Stream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for candidate in resolve(address).await? {
-        match TcpStream::connect(candidate).await {
-            Ok(stream) => {
-                // Requests are small and awaited: never held back for more to come.
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
+        match Stream::connect(candidate).await {
+            Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }

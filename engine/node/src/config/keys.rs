@@ -237,6 +237,10 @@ keys! {
     PRODUCER_ID_EXPIRATION = "producer.id.expiration.ms", ms(1), Value("86400000"),
         "Silence after which an idempotent producer is forgotten, by the leader's own clock. It \
          may go on at any sequence number then.";
+    IO_ENGINE = "io.engine", Kind::OneOf(&["auto", "uring", "threads"]), Value("auto"),
+        "What carries reads, writes and flushes out. uring: io_uring, or the node does not start. \
+         threads: epoll and plain system calls on threads, slower and as durable. auto: io_uring, \
+         and threads, with a warning, where the host forbids io_uring or is too old for it.";
     CORES = "quorate.cores", Kind::OneOf(&["auto", "fused", "split"]), Value("auto"),
         "Whether raft loop and log writer share a thread (fused) or have one each (split). auto: \
          split with at least four CPUs.";

@@ -51,6 +51,7 @@ fn the_minimal_file_has_the_documented_defaults() {
     assert_eq!(config.fetch_timeout_ms, 2000);
     assert_eq!(config.progress_timeout_ms, 3000);
     assert_eq!(config.segment_bytes, 64 << 20);
+    assert_eq!(config.io_engine, IoEngine::Auto);
     assert_eq!(config.cores, Cores::Auto);
     assert_eq!(config.pin_cpus, [0; 0]);
     assert!(config.bootstrap_servers.is_empty());
