@@ -4,8 +4,8 @@
 //! a deadline. An append whose connection broke before the answer may have been committed, and is
 //! appended again: at least once, as any Kafka producer without idempotence.
 //!
-//! It runs on tokio-uring, and on plain tokio where the host forbids io_uring; [`run`] sees to that.
-//! Nothing else of it shows.
+//! It runs on tokio-uring, and on plain tokio where the host forbids io_uring; [`run`] sees to
+//! that. Nothing else of it shows.
 
 mod error;
 mod leader;

@@ -1,7 +1,6 @@
 //! A node that must not run says why in one line, with exit code 1, and touches nothing.
 
 #![allow(clippy::disallowed_methods)] // deadlines of the harness
-#![allow(unsafe_code)] // a seccomp filter, set between fork and exec
 
 mod common;
 
@@ -10,9 +9,7 @@ use common::{
     server, server_command,
 };
 use std::fs;
-use std::io;
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -117,65 +114,6 @@ fn a_misspelt_key_is_named_with_its_line_and_the_nearest_right_one() {
         &server(&config),
         &["controler.quorum.voters", "controller.quorum.voters", ":5"],
     );
-}
-
-#[test]
-fn a_host_that_forbids_io_uring_is_told_what_to_allow() {
-    let lone = Lone::new();
-    let config = lone.formatted();
-    let before = contents(&lone.data_dir());
-    for errno in [libc::EPERM, libc::ENOSYS] {
-        let mut command = server_command(&config);
-        // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
-        unsafe { command.pre_exec(move || forbid_io_uring(errno)) };
-        let refused = run(command, "", REFUSAL_LIMIT);
-        assert_refused(&refused, &["io_uring is not allowed here", "seccomp"]);
-    }
-    assert_eq!(contents(&lone.data_dir()), before);
-}
-
-/// Lets io_uring_setup fail with `errno` in this process and what it executes, as container
-/// run-times do.
-fn forbid_io_uring(errno: i32) -> io::Result<()> {
-    let statement = |code: u32, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf,
-        k,
-    };
-    let mut program = [
-        // The call's number is the first word of what a filter sees.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            1,
-            libc::SYS_io_uring_setup as u32,
-        ),
-        statement(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            libc::SECCOMP_RET_ERRNO | errno as u32,
-        ),
-        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: takes no pointers.
-    let no_privileges = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // SAFETY: the filter and its program outlive the call, which copies them.
-    let filtered = unsafe {
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
-            &raw const filter,
-        )
-    };
-    match (no_privileges, filtered) {
-        (0, 0) => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// A directory of this user's own in memory.

@@ -1,4 +1,4 @@
-//! I/O for Quorate's loops: rings, the buffers they own, timers and wake-ups from other threads. They
+//! I/O for Quorate's loops: rings, the buffers they own, timers, wake-ups from other threads. They
 //! stand on io_uring, or on epoll and threads where that is forbidden.
 //!
 //! This package is the only home of `unsafe`. What it offers is safe by ownership: a buffer belongs

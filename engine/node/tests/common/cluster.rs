@@ -93,6 +93,8 @@ pub struct Cluster {
     /// `quorate dev --only`, one for each voter started again.
     restarted: Vec<(i32, Child)>,
     nodes: Vec<Node>,
+    /// What is done to each command that starts voters.
+    prepare: fn(&mut Command),
     dir: TempDir,
     ports: PortBlock,
     _machine: MachineLock,
@@ -102,12 +104,18 @@ impl Cluster {
     /// Starts `voters` voters and waits for their first leader; before that, for other tests'
     /// quorums to end.
     pub fn start(voters: usize) -> Self {
+        Self::start_prepared(voters, |_| ())
+    }
+
+    /// The same, with `prepare` applied to each command that starts voters.
+    pub fn start_prepared(voters: usize, prepare: fn(&mut Command)) -> Self {
         let machine = MachineLock::acquire();
         let mut cluster = Self {
             voters,
             supervisor: None,
             restarted: Vec::new(),
             nodes: Vec::new(),
+            prepare,
             dir: scratch_dir(),
             ports: PortBlock::acquire(),
             _machine: machine,
@@ -122,7 +130,9 @@ impl Cluster {
             .create(true)
             .append(true)
             .open(self.dev_log());
-        let mut child = Command::new(QUORATE)
+        let mut command = Command::new(QUORATE);
+        (self.prepare)(&mut command);
+        let mut child = command
             .args(["dev", "--json", "--voters", &self.voters.to_string()])
             .args(["--base-port", &self.ports.base().to_string(), "--dir"])
             .arg(self.data_dir())
@@ -276,7 +286,9 @@ impl Cluster {
             .create(true)
             .open(self.node(id).dir.join("log.txt"));
         let log = log.expect("the log of a voter");
-        let child = Command::new(QUORATE)
+        let mut command = Command::new(QUORATE);
+        (self.prepare)(&mut command);
+        let child = command
             .args(["dev", "--only", &id.to_string(), "--dir"])
             .arg(self.data_dir())
             .stdin(Stdio::null())

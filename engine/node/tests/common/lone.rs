@@ -1,6 +1,6 @@
 //! One voter on its own, for what needs no quorum: a configuration file, a data directory, ports.
 
-use super::{Finished, PortBlock, QUORATE, Running, quorate, run, s, scratch_dir, wait_for};
+use super::{Finished, PortBlock, QUORATE, Running, run, s, scratch_dir, wait_for};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -101,21 +101,37 @@ pub struct Serving(Child);
 impl Serving {
     /// Starts one and waits until it leads its quorum of one.
     pub fn start(config: &Path, client_port: u16) -> Self {
-        let child = server_command(config)
-            .stderr(Stdio::null())
-            .stdin(Stdio::null())
-            .spawn();
-        let serving = Self(child.expect("a server"));
         let address = format!("127.0.0.1:{client_port}");
+        Self::start_prepared(config, &address, Stdio::null(), &|_| ())
+    }
+
+    /// The same with a client's address of any kind. Its log goes to `log`; `prepare` is applied to
+    /// the server and to the client that asks it.
+    pub fn start_prepared(
+        config: &Path,
+        address: &str,
+        log: Stdio,
+        prepare: &dyn Fn(&mut Command),
+    ) -> Self {
+        let mut command = server_command(config);
+        prepare(&mut command);
+        let child = command.stderr(log).stdin(Stdio::null()).spawn();
+        let serving = Self(child.expect("a server"));
         wait_for("a quorum of one", s(20), || {
-            let asked = quorate(
-                &["quorum", "describe", "--bootstrap-server", &address],
-                "",
-                REFUSAL_LIMIT,
-            );
-            asked.status.success().then_some(())
+            let mut client = Command::new(QUORATE);
+            prepare(&mut client);
+            client.args(["quorum", "describe", "--bootstrap-server", address]);
+            run(client, "", REFUSAL_LIMIT)
+                .status
+                .success()
+                .then_some(())
         });
         serving
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
     }
 
     pub fn still_runs(&mut self) -> bool {

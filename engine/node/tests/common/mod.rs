@@ -16,6 +16,7 @@ mod log_files;
 mod lone;
 mod machine;
 mod raw;
+mod seccomp;
 mod watch;
 
 pub use background::Background;
@@ -29,6 +30,7 @@ pub use lone::{
 };
 pub use machine::{MachineLock, PortBlock, scratch_dir};
 pub use raw::{PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
+pub use seccomp::{Filter, IO_URING};
 pub use watch::{Follower, Watermarks};
 
 use std::thread;
