@@ -17,6 +17,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(20);
 /// A voter's port for peers is this much above its port for clients.
 const PEER_PORT_DISTANCE: u16 = 100;
 
+/// And its port for the admin listener.
+const ADMIN_PORT_DISTANCE: u16 = 150;
+
 const VOTERS: u16 = 3;
 
 /// What `quorate dev --json` says, as far as it matters here.
@@ -173,10 +176,9 @@ fn free_base_port() -> Result<u16, Box<dyn Error>> {
     let first = 20_000 + (std::process::id() % 500) as u16 * 20;
     let mut candidates = (first..32_000).step_by(20);
     let free = candidates.find(|base| {
-        let clients = *base..base + VOTERS;
-        let peers = base + PEER_PORT_DISTANCE..base + PEER_PORT_DISTANCE + VOTERS;
-        clients
-            .chain(peers)
+        let kinds = [0, PEER_PORT_DISTANCE, ADMIN_PORT_DISTANCE].into_iter();
+        kinds
+            .flat_map(|distance| base + distance..base + distance + VOTERS)
             .all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
     });
     free.ok_or_else(|| "no free ports between 20000 and 32000".into())

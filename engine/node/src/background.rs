@@ -16,6 +16,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -117,11 +118,48 @@ impl<T> Mailbox<T> {
     pub fn receive(&self) -> Option<T> {
         self.queue.pop()
     }
+
+    /// Messages that wait to be received.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+/// Tasks that wait or are being carried out, by thread; for metrics.
+#[derive(Debug, Default)]
+pub struct BackgroundCounts {
+    /// State files, segment rolls and cuts, preparation.
+    pub files: AtomicI64,
+    /// Reads.
+    pub reads: AtomicI64,
+    /// Name look-ups.
+    pub names: AtomicI64,
+}
+
+impl BackgroundCounts {
+    fn of(&self, task: &Task) -> &AtomicI64 {
+        match task {
+            Task::Storage(_) | Task::PersistElection { .. } => &self.files,
+            Task::Read { .. } => &self.reads,
+            Task::Resolve { .. } => &self.names,
+        }
+    }
+
+    fn ended(&self, done: &Done) {
+        let thread = match done {
+            Done::Storage(_) | Done::ElectionPersisted { .. } => &self.files,
+            Done::Read { .. } => &self.reads,
+            Done::Resolved { .. } => &self.names,
+        };
+        thread.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The loops' end of the background thread.
 #[derive(Clone)]
 pub struct Background {
+    counts: Arc<BackgroundCounts>,
     files: SyncSender<Assignment>,
     reads: SyncSender<Assignment>,
     names: SyncSender<Assignment>,
@@ -136,12 +174,18 @@ impl Background {
     ///
     /// # Errors
     /// If a thread can't be started.
-    pub fn start(log_dir: PathBuf, voters: Vec<NodeId>, waker: Waker) -> io::Result<Self> {
+    pub fn start(
+        log_dir: PathBuf,
+        voters: Vec<NodeId>,
+        counts: Arc<BackgroundCounts>,
+        waker: Waker,
+    ) -> io::Result<Self> {
         let start = |name: &str| {
             let (tasks, receiver) = sync_channel(TASKS_MAX);
             let worker = Worker {
                 log_dir: log_dir.clone(),
                 voters: voters.clone(),
+                counts: Arc::clone(&counts),
                 receiver,
                 prepare: VecDeque::new(),
             };
@@ -155,6 +199,7 @@ impl Background {
             reads: start("reads")?,
             names: start("names")?,
             results: Mailbox::new(RESULTS_MAX, waker),
+            counts,
         })
     }
 
@@ -172,6 +217,7 @@ impl Background {
     /// # Panics
     /// If `TASKS_MAX` tasks of its kind wait already: the loops bound what they have under way.
     pub fn start_task(&self, task: Task) {
+        self.counts.of(&task).fetch_add(1, Ordering::Relaxed);
         let thread = match &task {
             Task::Storage(_) | Task::PersistElection { .. } => &self.files,
             Task::Read { .. } => &self.reads,
@@ -194,6 +240,7 @@ impl Background {
 struct Worker {
     log_dir: PathBuf,
     voters: Vec<NodeId>,
+    counts: Arc<BackgroundCounts>,
     receiver: Receiver<Assignment>,
     prepare: VecDeque<(Job<FileDisk>, Arc<Mailbox<Done>>)>,
 }
@@ -212,7 +259,10 @@ impl Worker {
                 Ok((Task::Storage(job), results)) if job.is_prepare() => {
                     self.prepare.push_back((job, results));
                 }
-                Ok((task, results)) => post(&results, self.carry_out(task)),
+                Ok((task, results)) => {
+                    let done = self.carry_out(task);
+                    self.post(&results, done);
+                }
                 Err(RecvTimeoutError::Timeout) => self.prepare_one_step(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -221,7 +271,8 @@ impl Worker {
 
     fn prepare_one_step(&mut self) {
         if let Some((job, results)) = self.prepare.pop_front() {
-            post(&results, Done::Storage(job.run()));
+            let done = Done::Storage(job.run());
+            self.post(&results, done);
         }
     }
 
@@ -244,12 +295,13 @@ impl Worker {
             },
         }
     }
-}
 
-/// Results outnumber tasks under way never, so the box has room.
-fn post(results: &Mailbox<Done>, done: Done) {
-    assert!(
-        results.send(done).is_ok(),
-        "a loop left more than {RESULTS_MAX} results unread"
-    );
+    /// Results outnumber tasks under way never, so the box has room.
+    fn post(&self, results: &Mailbox<Done>, done: Done) {
+        self.counts.ended(&done);
+        assert!(
+            results.send(done).is_ok(),
+            "a loop left more than {RESULTS_MAX} results unread"
+        );
+    }
 }

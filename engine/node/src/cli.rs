@@ -17,10 +17,10 @@ mod tail;
 
 pub use error::CliError;
 
-use args::{Cli, Command, LogCommand, LogLevel, QuorumCommand};
+use crate::logging;
+use args::{Cli, Command, LogCommand, LogFormat, LogLevel, QuorumCommand};
 use clap::Parser;
 use clap::error::ErrorKind;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -32,7 +32,13 @@ pub fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     start_logging(&cli);
-    match run(cli.command, cli.log_level.map(LogLevel::as_str)) {
+    let code = end(run(cli.command, cli.log_level.map(LogLevel::as_str)));
+    logging::flush(logging::EXIT_PATIENCE);
+    code
+}
+
+fn end(outcome: Result<(), CliError>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has enough (`quorate tail | head`): not a failure.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
@@ -95,7 +101,7 @@ fn one_line(message: &str) -> String {
 
 /// The line on standard error that each failure gets.
 fn complain(message: &str) {
-    eprintln!("quorate: {}", message.replace('\n', " "));
+    logging::say(&format!("quorate: {}\n", message.replace('\n', " ")));
 }
 
 /// `--log-level` wins over RUST_LOG; servers say what they do, other commands only what is wrong.
@@ -109,11 +115,11 @@ fn start_logging(cli: &Cli) {
         Some(level) => EnvFilter::new(level.as_str()),
         None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default)),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let format = match cli.log_format {
+        LogFormat::Text => logging::Format::Text,
+        LogFormat::Json => logging::Format::Json,
+    };
+    logging::start(filter, format, cli.command.runs_a_node());
 }
 
 #[cfg(test)]

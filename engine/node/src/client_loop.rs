@@ -7,6 +7,7 @@ use crate::background::Mailbox;
 use crate::client_service::Answer;
 use crate::clock::Clock;
 use crate::connections::{ConnectionSet, Origin, SetLimits};
+use crate::metrics::SetMetrics;
 use crate::raft_loop::WaitKind;
 use quorate_net::{ApiRequest, ListenerKind};
 use quorate_ring::{Completion, Ring, Wait};
@@ -41,6 +42,7 @@ pub struct ClientLoop {
     pending: LaneIn,
     stop: Arc<AtomicBool>,
     wait: WaitKind,
+    metrics: Arc<SetMetrics>,
 }
 
 impl ClientLoop {
@@ -54,6 +56,7 @@ impl ClientLoop {
         lane: ClientLane,
         stop: Arc<AtomicBool>,
         wait: WaitKind,
+        metrics: Arc<SetMetrics>,
     ) -> Self {
         let connections = ConnectionSet::new(ListenerKind::Client, 0, listeners, limits);
         Self {
@@ -64,6 +67,7 @@ impl ClientLoop {
             pending: Vec::new(),
             stop,
             wait,
+            metrics,
         }
     }
 
@@ -90,6 +94,7 @@ impl ClientLoop {
             }
             self.connections.on_tick(&mut self.ring, now);
             self.connections.flush(&mut self.ring);
+            self.connections.publish(&self.metrics);
             self.ring.turn(self.next_wait(), &mut completions)?;
             let now = self.clock.read().instant;
             for Completion { user, kind } in completions.drain(..) {

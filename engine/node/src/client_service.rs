@@ -122,6 +122,18 @@ impl ClientService {
         !self.appends.is_empty()
     }
 
+    /// Appends that wait for their commit.
+    #[must_use]
+    pub fn waiting_appends(&self) -> usize {
+        self.appends.len()
+    }
+
+    /// Fetches that wait for records or for the disk.
+    #[must_use]
+    pub fn waiting_fetches(&self) -> usize {
+        self.parked.len() + self.reading.len() + self.busy.len()
+    }
+
     /// When [`Self::on_tick`] has something to do next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

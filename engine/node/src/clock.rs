@@ -36,16 +36,23 @@ impl Clock {
         }
     }
 
+    /// Reads the monotonic clock only.
+    #[must_use]
+    #[allow(clippy::disallowed_methods)]
+    pub fn instant(&self) -> Instant {
+        let elapsed = self.zero.elapsed();
+        Instant(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
     /// Reads both clocks.
     #[must_use]
     #[allow(clippy::disallowed_methods)]
     pub fn read(&self) -> Now {
-        let elapsed = self.zero.elapsed();
         let wall = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            instant: Instant(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)),
+            instant: self.instant(),
             wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
         }
     }

@@ -96,6 +96,10 @@ pub struct ServerConfig {
     pub in_flight_bytes_max: usize,
     /// `quorate.connection.idle.ms`
     pub connection_idle_ms: u64,
+    /// `admin.listener`; `None`: there is none. Port 0: whichever is free.
+    pub admin_listener: Option<Endpoint>,
+    /// `commit.slow.ms`; 0: slow commits are not told of.
+    pub commit_slow_ms: u64,
 }
 
 /// `io.engine`: what carries I/O out.
@@ -301,6 +305,13 @@ impl ServerConfig {
             connections_max: values.set_int(&keys::CONNECTIONS_MAX)?,
             in_flight_bytes_max: values.set_int(&keys::IN_FLIGHT_BYTES_MAX)?,
             connection_idle_ms: values.set_int(&keys::CONNECTION_IDLE)?,
+            admin_listener: parsed(
+                &values,
+                &keys::ADMIN_LISTENER,
+                endpoints::parse_admin_listener,
+            )?
+            .flatten(),
+            commit_slow_ms: values.set_int(&keys::COMMIT_SLOW)?,
         };
         check_order_of_limits(&values)?;
         Ok(config)

@@ -5,6 +5,7 @@
 //! sender above a limit is not read from until it is below; a stranger's bad frame costs him his
 //! connection and nobody else anything.
 
+use crate::metrics::SetMetrics;
 use quorate_net::{ApiRequest, ApiResponse, Connection, Limits, ListenerKind, Slot};
 use quorate_raft::Instant;
 use quorate_ring::{CompletionKind, Ring};
@@ -40,6 +41,8 @@ pub struct Origin {
     pub version: i16,
     /// Bytes of the frame, in flight until it is answered.
     pub frame_bytes: usize,
+    /// When its connection last received something.
+    pub received: Instant,
 }
 
 /// Bounds of a set.
@@ -110,6 +113,7 @@ struct Open {
     is_dirty: bool,
     closing: bool,
     requests_open: usize,
+    received: Instant,
     active: Instant,
 }
 
@@ -149,6 +153,11 @@ impl ConnectionSet {
     #[must_use]
     pub fn open(&self) -> usize {
         self.open
+    }
+
+    /// Tells the metrics how it stands.
+    pub fn publish(&self, metrics: &SetMetrics) {
+        metrics.publish(self.open, self.in_flight_bytes, self.stats);
     }
 
     /// When [`Self::on_tick`] has something to do next.
@@ -234,6 +243,7 @@ impl ConnectionSet {
             is_dirty: false,
             closing: false,
             requests_open: 0,
+            received: now,
             active: now,
         });
         self.mark_dirty(index);
@@ -254,6 +264,7 @@ impl ConnectionSet {
         match result {
             Ok(count) if count > 0 && !open.closing => {
                 open.active = now;
+                open.received = now;
                 open.protocol.received(&buf);
                 buf.clear();
                 open.spare = Some(buf);
@@ -328,6 +339,7 @@ impl ConnectionSet {
                         slot: inbound.slot,
                         version: inbound.header.api_version,
                         frame_bytes: inbound.frame_bytes,
+                        received: open.received,
                     };
                     return Some((origin, inbound.request));
                 }

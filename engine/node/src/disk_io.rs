@@ -3,6 +3,8 @@
 //! The flush is submitted only when both writes are complete, so it covers them; a short or
 //! interrupted write before it is written again from memory; a failed flush is final.
 
+use crate::metrics::GroupTimes;
+use quorate_raft::Instant;
 use quorate_ring::{AlignedBuf, CompletionKind, Ring};
 use quorate_storage::{FileDisk, GroupIo};
 use std::io;
@@ -38,6 +40,7 @@ struct InFlight {
     rewrite: bool,
     rewrites: u32,
     failed: Option<io::Error>,
+    times: GroupTimes,
 }
 
 impl GroupExecutor {
@@ -51,11 +54,11 @@ impl GroupExecutor {
         }
     }
 
-    /// Starts a group.
+    /// Starts a group, at `now`.
     ///
     /// # Panics
     /// If one is on its way: two that share the tail block must never be in flight together.
-    pub fn start(&mut self, ring: &mut Ring, io: GroupIo<FileDisk>) {
+    pub fn start(&mut self, ring: &mut Ring, now: Instant, io: GroupIo<FileDisk>) {
         assert!(self.group.is_none(), "one group at a time");
         let file = Arc::clone(io.file.fd());
         let mut group = InFlight {
@@ -65,18 +68,25 @@ impl GroupExecutor {
             rewrite: false,
             rewrites: 0,
             failed: None,
+            times: GroupTimes {
+                started: now,
+                written: now,
+                flushed: now,
+            },
         };
         group.write(ring, self.ops, &mut self.stand_ins);
         self.group = Some(group);
     }
 
-    /// Takes a completion of one of its operations; the group and its result once it is over.
+    /// Takes a completion of one of its operations; the group, its result and when it was where,
+    /// once it is over.
     pub fn on_completion(
         &mut self,
         ring: &mut Ring,
+        now: Instant,
         user: u64,
         kind: CompletionKind,
-    ) -> Option<(GroupIo<FileDisk>, io::Result<()>)> {
+    ) -> Option<(GroupIo<FileDisk>, io::Result<()>, GroupTimes)> {
         let group = self
             .group
             .as_mut()
@@ -92,6 +102,7 @@ impl GroupExecutor {
                     return None;
                 }
                 if group.failed.is_none() {
+                    group.times.written = now;
                     ring.fdatasync(&group.file, self.ops.flush);
                     return None;
                 }
@@ -99,9 +110,10 @@ impl GroupExecutor {
             CompletionKind::Flushed(result) => group.failed = result.err(),
             other => panic!("not a disk completion: {other:?}"),
         }
-        let group = self.group.take().expect("checked above");
+        let mut group = self.group.take().expect("checked above");
+        group.times.flushed = now;
         let result = group.failed.map_or(Ok(()), Err);
-        Some((group.io, result))
+        Some((group.io, result, group.times))
     }
 }
 

@@ -4,6 +4,7 @@
 //! `quorate_raft` (3), `quorate_storage::log_writer` (4), `quorate_storage::segment` (5).
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod background;
 pub mod cli;
 pub mod client_loop;
@@ -17,7 +18,9 @@ pub mod disk_io;
 pub mod format;
 pub mod io_engine;
 pub mod log_loop;
+pub mod logging;
 pub mod meta_properties;
+pub mod metrics;
 pub mod peers;
 pub mod properties;
 pub mod raft_loop;

@@ -5,8 +5,10 @@
 //! drives the same [`LogDriver`] itself.
 
 use crate::background::{Background, Done, Mailbox, Task};
+use crate::clock::Clock;
 use crate::disk_io::{DiskOps, GroupExecutor};
-use quorate_raft::{Generation, Offset};
+use crate::metrics::{GroupTimes, LogMetrics};
+use quorate_raft::{Generation, Instant, Offset};
 use quorate_ring::{Completion, CompletionKind, Ring, Wait};
 use quorate_storage::{FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError};
 use std::sync::Arc;
@@ -27,24 +29,40 @@ pub enum LogCommand {
     Close,
 }
 
+/// Something that the log writer has done.
+#[derive(Clone, Copy, Debug)]
+pub struct LogDone {
+    /// What.
+    pub event: LogEvent,
+    /// When the group was where, if it was one.
+    pub times: Option<GroupTimes>,
+}
+
 /// What the log writer reports.
-pub type LogReport = Result<LogEvent, StorageError>;
+pub type LogReport = Result<LogDone, StorageError>;
 
 /// The log writer with the ring and the background thread that carry its I/O out.
 pub struct LogDriver {
     writer: LogWriter<FileDisk>,
     executor: GroupExecutor,
     background: Background,
+    metrics: Arc<LogMetrics>,
 }
 
 impl LogDriver {
     /// Drives `writer`; its blocking jobs go to `background`.
     #[must_use]
-    pub fn new(writer: LogWriter<FileDisk>, ops: DiskOps, background: Background) -> Self {
+    pub fn new(
+        writer: LogWriter<FileDisk>,
+        ops: DiskOps,
+        background: Background,
+        metrics: Arc<LogMetrics>,
+    ) -> Self {
         Self {
             writer,
             executor: GroupExecutor::new(ops),
             background,
+            metrics,
         }
     }
 
@@ -64,10 +82,10 @@ impl LogDriver {
 
     /// Starts what the writer wants to be done next. Called once per turn, after its commands, so
     /// that all of them share one group.
-    pub fn start_io(&mut self, ring: &mut Ring) {
+    pub fn start_io(&mut self, ring: &mut Ring, now: Instant) {
         while let Some(io) = self.writer.poll() {
             match io {
-                Io::Group(group) => self.executor.start(ring, group),
+                Io::Group(group) => self.executor.start(ring, now, group),
                 Io::Job(job) => self.background.start_task(Task::Storage(job)),
             }
         }
@@ -80,13 +98,21 @@ impl LogDriver {
     pub fn on_completion(
         &mut self,
         ring: &mut Ring,
+        now: Instant,
         user: u64,
         kind: CompletionKind,
-    ) -> Result<Option<LogEvent>, StorageError> {
-        match self.executor.on_completion(ring, user, kind) {
-            Some((group, result)) => self.writer.on_group_done(group, result),
-            None => Ok(None),
-        }
+    ) -> Result<Option<LogDone>, StorageError> {
+        let done = self.executor.on_completion(ring, now, user, kind);
+        let Some((group, result, times)) = done else {
+            return Ok(None);
+        };
+        let before = *self.writer.stats();
+        let event = self.writer.on_group_done(group, result)?;
+        self.metrics.on_group(times, &before, self.writer.stats());
+        Ok(event.map(|event| LogDone {
+            event,
+            times: Some(times),
+        }))
     }
 
     /// A blocking job ended.
@@ -96,8 +122,10 @@ impl LogDriver {
     pub fn on_job_done(
         &mut self,
         done: JobDone<FileDisk>,
-    ) -> Result<Option<LogEvent>, StorageError> {
-        self.writer.on_job_done(done)
+    ) -> Result<Option<LogDone>, StorageError> {
+        let event = self.writer.on_job_done(done)?;
+        let times = None;
+        Ok(event.map(|event| LogDone { event, times }))
     }
 }
 
@@ -109,6 +137,7 @@ pub const REPORTS_MAX: usize = 4096;
 /// The log writer's own loop.
 pub struct LogLoop {
     ring: Ring,
+    clock: Clock,
     driver: LogDriver,
     background: Background,
     commands: Arc<Mailbox<Vec<LogCommand>>>,
@@ -128,8 +157,10 @@ impl LogLoop {
     #[must_use]
     pub fn new(
         ring: Ring,
+        clock: Clock,
         writer: LogWriter<FileDisk>,
         background: Background,
+        metrics: Arc<LogMetrics>,
         commands: Arc<Mailbox<Vec<LogCommand>>>,
         reports: Arc<Mailbox<LogReport>>,
         wait: Wait,
@@ -139,9 +170,10 @@ impl LogLoop {
             mark: MARK,
             flush: FLUSH,
         };
-        let driver = LogDriver::new(writer, ops, background.clone());
+        let driver = LogDriver::new(writer, ops, background.clone(), metrics);
         Self {
             ring,
+            clock,
             driver,
             background,
             commands,
@@ -153,6 +185,7 @@ impl LogLoop {
     /// Runs until the log is closed or the disk fails.
     pub fn run(mut self) {
         let mut completions: Vec<Completion> = Vec::new();
+        let mut now = self.clock.instant();
         loop {
             while let Some(commands) = self.commands.receive() {
                 commands
@@ -165,14 +198,13 @@ impl LogLoop {
                     return;
                 }
             }
-            self.driver.start_io(&mut self.ring);
+            self.driver.start_io(&mut self.ring, now);
             if let Err(error) = self.ring.turn(self.wait, &mut completions) {
                 panic!("the log writer's ring failed: {error}");
             }
-            for completion in completions.drain(..) {
-                let outcome =
-                    self.driver
-                        .on_completion(&mut self.ring, completion.user, completion.kind);
+            now = self.clock.instant();
+            for Completion { user, kind } in completions.drain(..) {
+                let outcome = self.driver.on_completion(&mut self.ring, now, user, kind);
                 if self.report(outcome) {
                     return;
                 }
@@ -181,11 +213,14 @@ impl LogLoop {
     }
 
     /// Passes an outcome on; whether it was the last.
-    fn report(&mut self, outcome: Result<Option<LogEvent>, StorageError>) -> bool {
+    fn report(&mut self, outcome: Result<Option<LogDone>, StorageError>) -> bool {
         let Some(report) = outcome.transpose() else {
             return false;
         };
-        let last = matches!(report, Err(_) | Ok(LogEvent::Closed));
+        let last = match &report {
+            Ok(done) => done.event == LogEvent::Closed,
+            Err(_) => true,
+        };
         assert!(
             self.reports.send(report).is_ok(),
             "{REPORTS_MAX} log reports are unread"

@@ -5,12 +5,16 @@
 //! completions and queues, read the clock once, step the replica, carry its effects out, submit
 //! once. Sends to followers are pushed ahead of the disk write, so that all disks work at once.
 
+mod observer;
+
+pub use observer::Observer;
+
 use crate::background::{Background, Done, Mailbox, Task};
 use crate::client_loop::ClientLane;
 use crate::client_service::{Answer, ClientService, Lane};
 use crate::clock::{Clock, Now};
 use crate::connections::{ConnectionSet, Origin};
-use crate::log_loop::{LogCommand, LogDriver, LogReport};
+use crate::log_loop::{LogCommand, LogDone, LogDriver, LogReport};
 use crate::peers::{PeerEvent, Peers};
 use crate::raft_service::{RaftService, Routed};
 use crate::replica::{Effect, Replica};
@@ -126,6 +130,8 @@ pub struct Parts {
     pub wait: WaitKind,
     /// Appended but not flushed bytes above which senders wait.
     pub unflushed_bytes_max: usize,
+    /// What is noticed for the operator.
+    pub observer: Observer,
 }
 
 /// How a loop waits for its next completion.
@@ -245,12 +251,16 @@ impl RaftLoop {
         let mut now = self.parts.clock.read();
         while self.stage != Stage::Done {
             self.work(now);
+            let worked = self.parts.clock.instant();
+            self.publish(now, worked);
+            self.submit(now, worked);
             let wait = self.wait(now);
             self.parts
                 .ring
                 .turn(wait, &mut self.completions)
                 .map_err(LoopError::Ring)?;
             now = self.parts.clock.read();
+            self.parts.observer.on_returned(worked, now.instant);
             self.take_completions(now);
         }
         self.failure.map_or(Ok(()), Err)
@@ -270,7 +280,32 @@ impl RaftLoop {
         self.advance_stage(now);
         self.carry_out(now);
         self.hand_out_answers();
-        self.submit(now);
+    }
+
+    /// Tells the operator's side what the turn was like, and how things stand if it asked.
+    fn publish(&mut self, now: Now, worked: Instant) {
+        let parts = &mut self.parts;
+        let observer = &mut parts.observer;
+        observer.on_worked(now.instant, worked, &parts.replica);
+        let is_stopping = self.stage != Stage::Running;
+        observer.maybe_answer(now, &parts.replica, is_stopping);
+        let metrics = observer.metrics();
+        metrics.raft.ring.publish(parts.ring.counters());
+        parts.controllers.publish(&metrics.controllers);
+        if let Some(clients) = &parts.clients {
+            clients.publish(&metrics.clients[0]);
+        }
+        let service = &parts.client_service;
+        let raft = &metrics.raft;
+        raft.waiting_appends.set_size(service.waiting_appends());
+        raft.waiting_fetches.set_size(service.waiting_fetches());
+        if let Log::Split { commands, .. } = &parts.log {
+            raft.log_commands.set_size(commands.waiting());
+        }
+        if !parts.lanes.is_empty() {
+            let waiting = parts.lanes.iter().map(|lane| lane.requests.waiting());
+            raft.client_requests.set_size(waiting.sum());
+        }
     }
 
     fn wait(&self, now: Now) -> Wait {
@@ -337,7 +372,7 @@ impl RaftLoop {
                     let Log::Fused(driver) = &mut parts.log else {
                         panic!("a log completion without a log writer")
                     };
-                    let outcome = driver.on_completion(&mut parts.ring, user, kind);
+                    let outcome = driver.on_completion(&mut parts.ring, now.instant, user, kind);
                     self.on_log_outcome(now, outcome);
                 }
                 tag => panic!("a completion with an unknown tag {tag}"),
@@ -393,11 +428,12 @@ impl RaftLoop {
     }
 
     /// Tells the replica what the log writer reported.
-    fn on_log_outcome(&mut self, now: Now, outcome: Result<Option<LogEvent>, StorageError>) {
+    fn on_log_outcome(&mut self, now: Now, outcome: Result<Option<LogDone>, StorageError>) {
         match outcome {
-            Ok(Some(LogEvent::Closed)) => self.stage = Stage::Done,
-            Ok(Some(event)) if self.failure.is_none() => {
-                self.parts.replica.on_log_event(now, &event);
+            Ok(Some(done)) if done.event == LogEvent::Closed => self.stage = Stage::Done,
+            Ok(Some(done)) if self.failure.is_none() => {
+                self.parts.observer.on_log(&done);
+                self.parts.replica.on_log_event(now, &done.event);
             }
             Ok(_) => {}
             Err(error) => {
@@ -457,7 +493,10 @@ impl RaftLoop {
                 Routed::Raft(token, request) => {
                     self.parts.replica.on_request(now, token, &request);
                 }
-                Routed::Refused(response) => self.parts.controllers.respond(origin, &response),
+                Routed::Refused(response) => {
+                    self.parts.observer.on_answer(&response);
+                    self.parts.controllers.respond(origin, &response);
+                }
                 Routed::Other(request) => {
                     self.serve_client(now, Lane::Controllers, origin, request);
                 }
@@ -494,6 +533,7 @@ impl RaftLoop {
 
     fn serve_client(&mut self, now: Now, lane: Lane, origin: Origin, request: ApiRequest) {
         let parts = &mut self.parts;
+        parts.observer.on_request(now.instant, origin, &request);
         parts.client_service.on_request(
             now,
             &mut parts.replica,
@@ -555,6 +595,7 @@ impl RaftLoop {
                 response,
                 records,
             } => {
+                parts.observer.on_peer_answer(response.error());
                 parts
                     .raft_service
                     .respond(&mut parts.controllers, token, response, records);
@@ -562,11 +603,17 @@ impl RaftLoop {
             // Once the log is being sealed, or has failed, nothing that comes in is taken: it is
             // never flushed, so it is never acknowledged.
             Effect::Append(_) | Effect::Truncate { .. } if log_closed => {}
-            Effect::Append(batch) => parts.log.on_command(LogCommand::Append(batch)),
+            Effect::Append(batch) => {
+                parts
+                    .observer
+                    .on_append(parts.replica.raft().role(), &batch);
+                parts.log.on_command(LogCommand::Append(batch));
+            }
             Effect::Truncate {
                 end_offset,
                 generation,
             } => {
+                parts.observer.on_truncate();
                 tracing::warn!(%end_offset, "cutting the log: it diverged from the leader's");
                 parts.log.on_command(LogCommand::Truncate {
                     end_offset,
@@ -588,7 +635,8 @@ impl RaftLoop {
                     &mut self.answers,
                 );
             }
-            Effect::Committed(_) => {
+            Effect::Committed(high_watermark) => {
+                parts.observer.on_committed(now.instant, high_watermark);
                 parts
                     .client_service
                     .on_commit(now, &mut parts.replica, &mut self.answers);
@@ -599,6 +647,7 @@ impl RaftLoop {
                 leader_id,
                 reason,
             } => {
+                parts.observer.on_became(now, role, leader_id, reason);
                 let leader = leader_id.map_or_else(|| "none".to_owned(), |id| id.to_string());
                 tracing::info!(?role, %epoch, leader, reason, "state changed");
                 if role != Role::Leader {
@@ -608,11 +657,7 @@ impl RaftLoop {
                 }
             }
             Effect::Conflict { what, from } => {
-                tracing::error!(
-                    what,
-                    ?from,
-                    "a message conflicts with the state of this node"
-                );
+                parts.observer.on_conflict(now.instant, what, from);
             }
             Effect::ShutdownComplete => {
                 if matches!(self.stage, Stage::Leaving { .. }) {
@@ -628,6 +673,9 @@ impl RaftLoop {
     fn hand_out_answers(&mut self) {
         let mut answers = std::mem::take(&mut self.answers);
         for answer in answers.drain(..) {
+            if let Some(response) = &answer.response {
+                self.parts.observer.on_answer(response);
+            }
             match answer.lane {
                 Lane::Controllers => answer.give(&mut self.parts.controllers),
                 Lane::Clients => {
@@ -692,7 +740,7 @@ impl RaftLoop {
     }
 
     /// Pushes what is to be submitted: answers and sends first, then the disk.
-    fn submit(&mut self, now: Now) {
+    fn submit(&mut self, now: Now, worked: Instant) {
         let parts = &mut self.parts;
         parts.controllers.flush(&mut parts.ring);
         parts.peers.flush(&mut parts.ring, now.instant);
@@ -700,7 +748,9 @@ impl RaftLoop {
             clients.flush(&mut parts.ring);
         }
         match &mut parts.log {
-            Log::Fused(driver) if self.failure.is_none() => driver.start_io(&mut parts.ring),
+            Log::Fused(driver) if self.failure.is_none() => {
+                driver.start_io(&mut parts.ring, worked)
+            }
             Log::Fused(_) => {}
             Log::Split {
                 commands, pending, ..

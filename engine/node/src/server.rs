@@ -3,19 +3,22 @@
 //! Start-up goes from what changes nothing to what does: ring, directory, identity, ports are
 //! checked before the log is opened, so that a node that cannot run leaves everything as it was.
 
+use crate::admin::{self, Admin, Facts, Shared, inquiry};
 use crate::background::{Background, Mailbox};
 use crate::client_loop::{ClientLane, ClientLoop, LANE_MAX, LaneOut};
 use crate::client_service::{ClientService, ProducerIds};
 use crate::clock::Clock;
-use crate::config::{Cores, Listener, ServerConfig};
+use crate::config::{Cores, Listener, ServerConfig, uuid};
 use crate::connections::{ConnectionSet, SetLimits};
 use crate::directory::Directory;
 use crate::disk_io::DiskOps;
 use crate::format::{FormatError, Meta, check_formatted};
 use crate::io_engine::{self, NoUring};
 use crate::log_loop::{COMMANDS_MAX, LogDriver, LogLoop, REPORTS_MAX};
+use crate::logging;
+use crate::metrics::{LogMetrics, Metrics};
 use crate::peers::Peers;
-use crate::raft_loop::{Log, LoopError, Parts, RaftLoop, WaitKind, tags};
+use crate::raft_loop::{Log, LoopError, Observer, Parts, RaftLoop, WaitKind, tags};
 use crate::raft_service::RaftService;
 use crate::raft_wire::Identity;
 use crate::replica::Replica;
@@ -90,6 +93,17 @@ pub enum ServerError {
         /// Why not.
         source: io::Error,
     },
+    /// The admin listener can't be bound.
+    #[error(
+        "cannot listen on {address}, the admin.listener: {source}; each node of a machine needs \
+         one of its own, or none"
+    )]
+    ListenAdmin {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// A thread or a signal handler can't be set up.
     #[error("cannot {what}: {source}")]
     Os {
@@ -118,6 +132,7 @@ pub fn run(config: ServerConfig) -> Result<(), ServerError> {
     let lock = lock_dir(&config.log_dir)?;
     let controller_listeners = listen_all(&config.controller_listeners)?;
     let client_listeners = listen_all(&config.client_listeners)?;
+    let admin_listener = listen_for_admin(&config)?;
     tracing::info!(
         node = config.node_id,
         cluster = %meta.cluster_id,
@@ -128,21 +143,23 @@ pub fn run(config: ServerConfig) -> Result<(), ServerError> {
     );
     let node = Node {
         engine,
+        metrics: Arc::new(Metrics::new(config.client_loops)),
+        shared: Shared::default(),
+        clock: Clock::new(),
         config,
         meta,
         _lock: lock,
         controller_listeners,
         client_listeners,
     };
-    node.run()
+    node.run(admin_listener)
 }
 
 /// A panic is a bug, and a node that has one must not go on with the threads that are left: to the
 /// quorum it is then a node that crashed, which it can stand.
 fn stop_all_on_panic() {
-    let print = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        print(info);
+    std::panic::set_hook(Box::new(|info| {
+        logging::tell_panic(info);
         std::process::abort();
     }));
 }
@@ -154,6 +171,9 @@ struct Node {
     _lock: DirLock,
     controller_listeners: Vec<Arc<OwnedFd>>,
     client_listeners: Vec<Arc<OwnedFd>>,
+    metrics: Arc<Metrics>,
+    shared: Shared,
+    clock: Clock,
 }
 
 /// What was read from the disk.
@@ -163,14 +183,19 @@ struct Opened {
 }
 
 impl Node {
-    fn run(self) -> Result<(), ServerError> {
+    fn run(self, admin_listener: Option<TcpListener>) -> Result<(), ServerError> {
+        let waker = Arc::new(OnceLock::<Waker>::new());
+        let (inquirer, respondent) = inquiry::inquiry(Arc::clone(&waker));
+        // Before the log is opened, which may take long.
+        if let Some(listener) = admin_listener {
+            self.start_admin(listener, inquirer)?;
+        }
         let opened = self.open()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let waker = Arc::new(OnceLock::<Waker>::new());
         stop_on_signals(Arc::clone(&stop), Arc::clone(&waker))?;
         let raft_thread = thread::Builder::new()
             .name("raft".into())
-            .spawn(move || self.run_raft_loop(opened, stop, &waker))
+            .spawn(move || self.run_raft_loop(opened, stop, &waker, respondent))
             .map_err(|source| ServerError::Os {
                 what: "start the raft thread",
                 source,
@@ -178,6 +203,34 @@ impl Node {
         raft_thread
             .join()
             .map_err(|_| ServerError::Panicked("raft"))?
+    }
+
+    fn start_admin(
+        &self,
+        listener: TcpListener,
+        inquirer: inquiry::Inquirer,
+    ) -> Result<(), ServerError> {
+        let os = |source| ServerError::Os {
+            what: "start the admin listener",
+            source,
+        };
+        let address = listener.local_addr().map_err(os)?;
+        tracing::info!("admin listener on http://{address}/");
+        let admin = Admin {
+            facts: Facts {
+                node_id: self.config.node_id,
+                cluster_id: self.meta.cluster_id.clone(),
+                directory_id: uuid::encode(self.meta.directory_id),
+                started_ms: self.clock.read().wall_ms,
+                log_dir: self.config.topic_dir(),
+                client_loops: self.config.client_loops,
+            },
+            metrics: Arc::clone(&self.metrics),
+            shared: self.shared.clone(),
+            inquirer,
+            clock: self.clock,
+        };
+        admin::start(listener, admin).map_err(os)
     }
 
     fn open(&self) -> Result<Opened, ServerError> {
@@ -210,18 +263,24 @@ impl Node {
         opened: Opened,
         stop: Arc<AtomicBool>,
         waker: &OnceLock<Waker>,
+        respondent: inquiry::Respondent,
     ) -> Result<(), ServerError> {
         let placement = Placement::of(&self.config, self.engine);
         placement.pin(0);
-        let clock = Clock::new();
+        let clock = self.clock;
         let now = clock.read();
         let ring = Ring::new(&placement.ring(RING_ENTRIES))?;
         let _ = waker.set(ring.waker());
-        let background = Background::start(self.config.topic_dir(), self.voter_ids(), ring.waker())
-            .map_err(|source| ServerError::Os {
-                what: "start the background threads",
-                source,
-            })?;
+        let background = Background::start(
+            self.config.topic_dir(),
+            self.voter_ids(),
+            Arc::clone(&self.shared.background),
+            ring.waker(),
+        )
+        .map_err(|source| ServerError::Os {
+            what: "start the background threads",
+            source,
+        })?;
 
         let producer_ids = ProducerIds::random().map_err(|source| ServerError::Os {
             what: "read the kernel's source of random numbers",
@@ -258,7 +317,9 @@ impl Node {
                 .first()
                 .map(|listener| listener.advertised.clone()),
         );
-        let log = placement.start_log(opened.log.writer, &ring, &background)?;
+        let log_metrics = Arc::clone(&self.metrics.log);
+        let writer = opened.log.writer;
+        let log = placement.start_log(writer, clock, &ring, &background, log_metrics)?;
         let client_stop = Arc::new(AtomicBool::new(false));
         let lanes = self.start_client_loops(&placement, clock, &ring, &client_stop)?;
         let clients = lanes.is_empty().then(|| {
@@ -294,6 +355,11 @@ impl Node {
             stop,
             wait: placement.wait,
             unflushed_bytes_max: self.config.unflushed_bytes_max,
+            observer: Observer::new(
+                Arc::clone(&self.metrics),
+                respondent,
+                self.config.commit_slow_ms,
+            ),
         };
         let result = RaftLoop::new(parts).run();
         client_stop.store(true, Ordering::Release);
@@ -376,6 +442,7 @@ impl Node {
             let (listeners, limits) = (self.client_listeners.clone(), self.limits());
             let (stop, wait) = (Arc::clone(stop), placement.wait);
             let to_raft = Arc::clone(&requests);
+            let metrics = Arc::clone(&self.metrics.clients[index]);
             let placement = placement.clone();
             spawn("client", move || {
                 placement.pin(2 + index);
@@ -389,7 +456,8 @@ impl Node {
                     requests: to_raft,
                     answers,
                 };
-                let looped = ClientLoop::new(ring, clock, listeners, limits, lane, stop, wait);
+                let looped =
+                    ClientLoop::new(ring, clock, listeners, limits, lane, stop, wait, metrics);
                 if let Err(error) = looped.run() {
                     tracing::error!(%error, "a client loop's ring failed");
                 }
@@ -457,8 +525,10 @@ impl Placement {
     fn start_log(
         &self,
         writer: quorate_storage::LogWriter<FileDisk>,
+        clock: Clock,
         ring: &Ring,
         background: &Background,
+        metrics: Arc<LogMetrics>,
     ) -> Result<Log, ServerError> {
         if !self.split {
             let tag = u64::from(tags::LOG) << 56;
@@ -471,6 +541,7 @@ impl Placement {
                 writer,
                 ops,
                 background.clone(),
+                metrics,
             ))));
         }
         let reports = Mailbox::new(REPORTS_MAX, ring.waker());
@@ -488,7 +559,10 @@ impl Placement {
                 return;
             };
             let background = background.for_loop(ring.waker());
-            LogLoop::new(ring, writer, background, commands, to_raft, wait).run();
+            LogLoop::new(
+                ring, clock, writer, background, metrics, commands, to_raft, wait,
+            )
+            .run();
         })?;
         let waker = waker.recv().map_err(|_| ServerError::Panicked("log"))??;
         let commands = Mailbox::new(COMMANDS_MAX, waker);
@@ -536,6 +610,7 @@ fn stop_on_signals(stop: Arc<AtomicBool>, waker: Arc<OnceLock<Waker>>) -> Result
         for _ in signals.forever() {
             if stop.swap(true, Ordering::AcqRel) {
                 tracing::warn!("stopping at once: a second signal");
+                logging::flush(logging::EXIT_PATIENCE);
                 std::process::exit(1);
             }
             if let Some(waker) = waker.get() {
@@ -548,7 +623,7 @@ fn stop_on_signals(stop: Arc<AtomicBool>, waker: Arc<OnceLock<Waker>>) -> Result
 fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> {
     let mut sockets = Vec::new();
     for listener in listeners {
-        let bound = listen_patiently(listener).map_err(|source| ServerError::Listen {
+        let bound = patiently(|| listen(listener)).map_err(|source| ServerError::Listen {
             name: listener.name.clone(),
             address: listener.bind.to_string(),
             source,
@@ -558,20 +633,31 @@ fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> 
     Ok(sockets)
 }
 
-/// Like [`listen`], but waits a moment for a busy port: the kernel takes the ring of a killed
+fn listen_for_admin(config: &ServerConfig) -> Result<Option<TcpListener>, ServerError> {
+    let Some(endpoint) = &config.admin_listener else {
+        return Ok(None);
+    };
+    let bound = patiently(|| admin::bind(endpoint));
+    bound.map(Some).map_err(|source| ServerError::ListenAdmin {
+        address: endpoint.to_string(),
+        source,
+    })
+}
+
+/// Waits a moment for a busy port: the kernel takes the ring of a killed
 /// process down in the background, and with it the listeners that were waiting for connections
 /// there. That was measured to last up to 12 ms after the process itself was gone.
 #[allow(clippy::disallowed_methods)] // the node does not run yet
-fn listen_patiently(listener: &Listener) -> io::Result<TcpListener> {
+fn patiently(listen: impl Fn() -> io::Result<TcpListener>) -> io::Result<TcpListener> {
     for _ in 0..BUSY_PORT_TRIES {
-        match listen(listener) {
+        match listen() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 thread::sleep(BUSY_PORT_PAUSE);
             }
             decided => return decided,
         }
     }
-    listen(listener)
+    listen()
 }
 
 fn listen(listener: &Listener) -> io::Result<TcpListener> {

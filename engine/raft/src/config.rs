@@ -94,6 +94,17 @@ pub enum RequestFailure {
     UnsupportedVersion,
 }
 
+/// How a follower stands to its leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// What the leader last said its high watermark was; `None` until it did.
+    pub leader_high_watermark: Option<Offset>,
+    /// A Fetch has succeeded since this leader is followed.
+    pub has_fetched: bool,
+    /// Until when a voter waits for the next sign of life of the leader.
+    pub fetch_deadline: Instant,
+}
+
 /// The quorum as its leader sees it (DescribeQuorum).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumDescription {

@@ -25,7 +25,7 @@ pub(crate) struct Follower {
     /// not put off the election.
     pub(crate) leader_resigned: bool,
     /// What this leader last said its high watermark was; it can only rise.
-    leader_high_watermark: Option<Offset>,
+    pub(crate) leader_high_watermark: Option<Offset>,
 }
 
 impl Follower {

@@ -4,7 +4,7 @@
 
 use crate::candidate::Candidate;
 use crate::config::{
-    Appended, Config, EpochStart, LogState, NotLeader, QuorumDescription, RequestFailure,
+    Appended, Config, EpochStart, Following, LogState, NotLeader, QuorumDescription, RequestFailure,
 };
 use crate::follower::Follower;
 use crate::held::Election;
@@ -350,6 +350,25 @@ impl Raft {
     #[must_use]
     pub fn describe(&self, now: Instant) -> Option<QuorumDescription> {
         self.describe_quorum(now)
+    }
+
+    /// How this follower stands to its leader; `None` unless follower.
+    #[must_use]
+    pub fn following(&self) -> Option<Following> {
+        let State::Follower(follower) = &self.state else {
+            return None;
+        };
+        Some(Following {
+            leader_high_watermark: follower.leader_high_watermark,
+            has_fetched: follower.has_fetched,
+            fetch_deadline: follower.fetch_deadline,
+        })
+    }
+
+    /// Whom this replica voted for in its epoch, if anyone.
+    #[must_use]
+    pub fn voted(&self) -> Option<NodeId> {
+        self.election().voted.map(|key| key.id)
     }
 
     /// Asserts what must hold between any two calls. Costs time linear in the log's epochs.

@@ -25,6 +25,16 @@ pub(super) struct Cli {
     /// How much to log on standard error. Otherwise RUST_LOG decides
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log_level: Option<LogLevel>,
+    /// How lines of the log look
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+/// How lines of the log look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
 }
 
 /// What may be logged.
@@ -105,9 +115,10 @@ pub(super) enum LogCommand {
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Voter K serves clients on port BASE+K-1 and its peers on BASE+99+K, all on 127.0.0.1. Its data,
-server.properties and log.txt are in DIR/voter-K. Ctrl-C or SIGTERM stops all voters gracefully; the
-data stays for the next start. A voter that is killed stays gone until --only starts it again.
+Voter K serves clients on port BASE+K-1, its peers on BASE+99+K and a page for browsers on
+BASE+149+K, all on 127.0.0.1. Its data, server.properties and log.txt are in DIR/voter-K. Ctrl-C or
+SIGTERM stops all voters gracefully; the data stays for the next start. A voter that is killed stays
+gone until --only starts it again.
 
 Examples:
   quorate dev                      three voters, with a live table

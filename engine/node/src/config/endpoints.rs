@@ -140,6 +140,24 @@ pub fn parse_endpoint(text: &str) -> Result<Endpoint, ValueFault> {
     Ok(Endpoint { host, port })
 }
 
+/// `host:port`, where port 0 is whichever is free; `none` for no listener at all.
+///
+/// # Errors
+/// As [`parse_endpoint`], apart from port 0.
+pub fn parse_admin_listener(text: &str) -> Result<Option<Endpoint>, ValueFault> {
+    if text == "none" {
+        return Ok(None);
+    }
+    // Checked with a port that stands for itself.
+    let host = text.strip_suffix(":0");
+    let with_port = host.map_or_else(|| text.to_owned(), |host| format!("{host}:1"));
+    let mut endpoint = parse_endpoint(&with_port)?;
+    if host.is_some() {
+        endpoint.port = 0;
+    }
+    Ok(Some(endpoint))
+}
+
 /// `host:port` of somebody else, so with a host.
 ///
 /// # Errors

@@ -265,6 +265,15 @@ keys! {
          quorate.frame.max.bytes.";
     CONNECTION_IDLE = "quorate.connection.idle.ms", ms(1000), Value("600000"),
         "A connection without a request for so long is closed.";
+    ADMIN_LISTENER = "admin.listener",
+        Kind::Text("host:port, or none"),
+        Value("127.0.0.1:9644"),
+        "Where the node shows itself over HTTP: /livez, /readyz, /metrics and a page at /. Anybody \
+         who reaches it may read, and nobody can change anything. Port 0: whichever is free, named \
+         in the log. No host: on all interfaces. none: nowhere.";
+    COMMIT_SLOW = "commit.slow.ms", ms(0), Value("1000"),
+        "A commit that takes longer, from the receipt of its request to its answer, is told in the \
+         log with the stage that took longest; once a second at most. 0: none is.";
 }
 
 /// The key called `name`, by its own or an older name.

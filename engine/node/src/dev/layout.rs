@@ -18,6 +18,8 @@ const VOTERS: u8 = 3;
 const BASE_PORT: u16 = 9092;
 /// Distance of a voter's peer port from its client port.
 const PEER_PORTS: u16 = 100;
+/// Distance of its admin port.
+const ADMIN_PORTS: u16 = 150;
 const PROPERTIES: &str = "server.properties";
 
 /// One voter's place.
@@ -38,6 +40,12 @@ impl VoterPlan {
     /// Where it serves its peers.
     pub(super) fn peer_address(&self) -> &Endpoint {
         &self.config.raft_listener().advertised
+    }
+
+    /// Where it shows itself, unless it does not.
+    pub(super) fn page_address(&self) -> Option<String> {
+        let listener = self.config.admin_listener.as_ref();
+        listener.map(|endpoint| format!("http://{endpoint}/"))
     }
 
     /// Where its process writes its log.
@@ -147,6 +155,13 @@ impl Plan<'_> {
 
     /// The text of voter `id`'s configuration.
     fn properties(self, id: NodeId) -> Result<String, DevError> {
+        let admin_port = self.client_port(id) + ADMIN_PORTS;
+        let rest = self.properties_without_admin(id)?;
+        Ok(format!("{rest}admin.listener=127.0.0.1:{admin_port}\n"))
+    }
+
+    /// The text as it was made before there were admin listeners.
+    fn properties_without_admin(self, id: NodeId) -> Result<String, DevError> {
         let peer_port = |id: NodeId| self.client_port(id) + PEER_PORTS;
         let voters =
             (1..=NodeId::from(self.count)).map(|id| format!("{id}@127.0.0.1:{}", peer_port(id)));
@@ -173,13 +188,34 @@ impl Plan<'_> {
         ))
     }
 
+    /// Whether `text` is one that was made for voter `id`, and never edited.
+    fn has_made(self, id: NodeId, text: &str) -> Result<bool, DevError> {
+        Ok(text == self.properties(id)? || text == self.properties_without_admin(id)?)
+    }
+
+    /// Makes the files anew that are of a time without admin listeners. A missing one is found
+    /// later.
+    fn add_admin_listeners(self) -> Result<(), DevError> {
+        for id in 1..=NodeId::from(self.count) {
+            let text = fs::read_to_string(properties_path(self.dir, id));
+            if text.is_ok_and(|text| {
+                self.properties_without_admin(id)
+                    .is_ok_and(|old| text == old)
+            }) {
+                self.write_properties(id)?;
+            }
+        }
+        Ok(())
+    }
+
     fn client_port(self, id: NodeId) -> u16 {
         let rank = u16::try_from(id - 1).expect("ids are 1 to 15");
         self.base_port + rank
     }
 }
 
-/// Makes all files anew if the base port or the place of the directory changed since.
+/// Makes all files anew if the base port or the place of the directory changed since, or if they
+/// are of a time without admin listeners.
 fn follow_changes(
     dir: &Path,
     first: &ServerConfig,
@@ -194,25 +230,21 @@ fn follow_changes(
         return Ok(());
     };
     let port = base_port.unwrap_or(old_port);
+    let plan = |dir, base_port| Plan {
+        dir,
+        base_port,
+        count,
+    };
+    let (old, new) = (plan(old_dir, old_port), plan(dir, port));
     if !moved && port == old_port {
-        return Ok(());
+        return new.add_admin_listeners();
     }
     check_ports(port, count)?;
-    let old = Plan {
-        dir: old_dir,
-        base_port: old_port,
-        count,
-    };
-    let new = Plan {
-        dir,
-        base_port: port,
-        count,
-    };
     for id in 1..=NodeId::from(count) {
         let path = properties_path(dir, id);
         let text = fs::read_to_string(&path).map_err(DevError::io("read", &path))?;
         // Made anew already if a change was interrupted.
-        if text != old.properties(id)? && text != new.properties(id)? {
+        if !old.has_made(id, &text)? && !new.has_made(id, &text)? {
             let reason = if moved {
                 "the directory's new place"
             } else {
@@ -229,7 +261,7 @@ fn follow_changes(
 }
 
 fn check_ports(base_port: u16, count: u8) -> Result<(), DevError> {
-    let last = u32::from(base_port) + u32::from(PEER_PORTS) + u32::from(count) - 1;
+    let last = u32::from(base_port) + u32::from(ADMIN_PORTS) + u32::from(count) - 1;
     if last > u32::from(u16::MAX) {
         return Err(DevError::PortsTooHigh { base_port, last });
     }
@@ -383,6 +415,28 @@ mod tests {
     }
 
     #[test]
+    fn files_of_a_time_without_admin_listeners_get_one_unless_edited() {
+        let dir = tempfile::tempdir().unwrap();
+        made(dir.path(), 9092, 2);
+        let without = |id: NodeId| {
+            let path = properties_path(dir.path(), id);
+            let text = fs::read_to_string(&path).unwrap();
+            let lines = text.lines().filter(|line| !line.starts_with("admin."));
+            fs::write(
+                &path,
+                lines.map(|line| format!("{line}\n")).collect::<String>(),
+            )
+            .unwrap();
+        };
+        without(1);
+        without(2);
+        let layout = Layout::existing(&options(dir.path())).unwrap();
+        let pages: Vec<_> = layout.voters.iter().map(VoterPlan::page_address).collect();
+        let expected = ["http://127.0.0.1:9242/", "http://127.0.0.1:9243/"];
+        assert_eq!(pages, expected.map(|page| Some(page.to_owned())));
+    }
+
+    #[test]
     fn an_edited_file_is_taken_as_it_is_and_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         made(dir.path(), 9092, 2);
@@ -436,8 +490,8 @@ mod tests {
 
     #[test]
     fn ports_that_do_not_exist_are_refused() {
-        assert!(check_ports(65_433, 3).is_ok());
-        let fault = check_ports(65_434, 3).unwrap_err();
+        assert!(check_ports(65_383, 3).is_ok());
+        let fault = check_ports(65_384, 3).unwrap_err();
         assert!(matches!(fault, DevError::PortsTooHigh { last: 65_536, .. }));
     }
 }

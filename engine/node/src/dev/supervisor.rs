@@ -44,6 +44,8 @@ struct ReadyVoter {
     id: NodeId,
     address: String,
     peer_address: String,
+    /// The URL of its page; null if it has none.
+    admin_address: Option<String>,
     pid: u32,
     dir: PathBuf,
 }
@@ -140,8 +142,8 @@ impl Supervisor {
         }
         let row = |row: &VoterRow| {
             format!(
-                "voter {}: clients {}, peers {}",
-                row.id, row.address, row.peer_address
+                "voter {}: clients {}, peers {}, page {}",
+                row.id, row.address, row.peer_address, row.page
             )
         };
         let rows: Vec<_> = self.rows.iter().map(row).collect();
@@ -167,6 +169,7 @@ impl Supervisor {
             id: row.id,
             address: row.address.clone(),
             peer_address: row.peer_address.clone(),
+            admin_address: voter.plan.page_address(),
             pid: voter.pid(),
             dir: voter.plan.dir.clone(),
         };
@@ -307,6 +310,7 @@ fn row(voter: &VoterPlan) -> VoterRow {
         id: voter.id,
         address: voter.address().map_or("-".into(), ToString::to_string),
         peer_address: voter.peer_address().to_string(),
+        page: voter.page_address().unwrap_or("-".into()),
         gone: None,
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct VoterRow {
     pub id: NodeId,
     pub address: String,
     pub peer_address: String,
+    /// The URL of its page, or "-".
+    pub page: String,
     /// Set once its process has ended.
     pub gone: Option<Gone>,
 }
@@ -46,8 +48,8 @@ pub(super) fn lines(
     let mut lines = vec![
         format!("cluster {cluster_id}   {quorum}"),
         format!(
-            "{:>5}  {:<21}  {:<21}  {:>12}  {:>10}  {}",
-            "voter", "clients", "peers", "log end", "lag", "state"
+            "{:>5}  {:<21}  {:<23}  {:>12}  {:>10}  {}",
+            "voter", "clients", "page", "log end", "lag", "state"
         ),
     ];
     lines.extend(voters.iter().map(|voter| row(voter, status, now_ms)));
@@ -57,10 +59,10 @@ pub(super) fn lines(
 fn row(voter: &VoterRow, status: Option<&QuorumStatus>, now_ms: i64) -> String {
     let (log_end, lag) = offsets(voter.id, status);
     format!(
-        "{:>5}  {:<21}  {:<21}  {log_end:>12}  {lag:>10}  {}",
+        "{:>5}  {:<21}  {:<23}  {log_end:>12}  {lag:>10}  {}",
         voter.id,
         voter.address,
-        voter.peer_address,
+        voter.page,
         state(voter, status, now_ms)
     )
 }
@@ -118,6 +120,7 @@ mod tests {
             id,
             address: format!("127.0.0.1:909{id}"),
             peer_address: format!("127.0.0.1:919{id}"),
+            page: format!("http://127.0.0.1:924{id}/"),
             gone: None,
         }
     }

@@ -36,7 +36,7 @@ pub fn assert_refused(finished: &Finished, words: &[&str]) {
 pub struct Lone {
     /// For what the test needs beside the data.
     pub dir: TempDir,
-    /// Its clients' ports; those of peers are 100 above.
+    /// Its clients' ports; those of peers are 100 above, those of the admin listener 150.
     pub ports: PortBlock,
 }
 
@@ -55,12 +55,13 @@ impl Lone {
     /// Writes a configuration `name` with client port base + `shift`.
     pub fn config(&self, name: &str, data_dir: &Path, shift: u16) -> PathBuf {
         let client = self.ports.base() + shift;
-        let peer = client + 100;
+        let (peer, admin) = (client + 100, client + 150);
         let text = format!(
             "node.id=1\nprocess.roles=controller\n\
              listeners=CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{peer}\n\
              controller.listener.names=CONTROLLER\n\
-             controller.quorum.voters=1@127.0.0.1:{peer}\nlog.dirs={}\n",
+             controller.quorum.voters=1@127.0.0.1:{peer}\nlog.dirs={}\n\
+             admin.listener=127.0.0.1:{admin}\n",
             data_dir.display()
         );
         let path = self.dir.path().join(name);

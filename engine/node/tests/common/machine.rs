@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 /// First port given out. Below the range that Linux takes outgoing ports from (32768 and up).
 const FIRST_PORT: u16 = 20_000;
-/// Ports of one block: clients at 0.., peers at 100.. (as `quorate dev` places them).
+/// Ports of one block: clients at 0.., peers at 100.., pages at 150.. (as `quorate dev` places
+/// them).
 const BLOCK_PORTS: u16 = 200;
 /// How many blocks there are.
 const BLOCKS: u16 = 60;
@@ -56,8 +57,8 @@ impl PortBlock {
         let file = lock_file(&format!("ports-{number}"));
         file.try_lock().ok()?;
         let base = FIRST_PORT + number * BLOCK_PORTS;
-        let peers = base + 100;
-        let mut ports = (base..base + VOTERS_MAX).chain(peers..peers + VOTERS_MAX);
+        let starts = [base, base + 100, base + 150].into_iter();
+        let mut ports = starts.flat_map(|start| start..start + VOTERS_MAX);
         let free = ports.all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
         free.then_some(Self { base, _file: file })
     }
