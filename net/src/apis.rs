@@ -15,6 +15,9 @@ use crate::wire::fetch::{FetchRequest, FetchResponse};
 use crate::wire::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use crate::wire::list_offsets::{ListOffsetsRequest, ListOffsetsResponse};
 use crate::wire::metadata::{MetadataRequest, MetadataResponse};
+use crate::wire::offset_for_leader_epoch::{
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
+};
 use crate::wire::produce::{ProduceRequest, ProduceResponse};
 use crate::wire::vote::{VoteRequest, VoteResponse};
 use crate::wire::{ApiKey, DecodeError, EncodeError, Reader, RequestHeader, Writer};
@@ -41,6 +44,7 @@ const CLIENT_APIS: &[ServedApi] = &[
     (ApiKey::Metadata, 0..=13),
     (ApiKey::ApiVersions, 0..=5),
     (ApiKey::InitProducerId, 0..=6),
+    (ApiKey::OffsetForLeaderEpoch, 2..=4),
     (ApiKey::DescribeQuorum, 0..=2),
     (ApiKey::DescribeCluster, 0..=2),
 ];
@@ -191,6 +195,7 @@ api_enums! {
     Metadata(MetadataRequest, MetadataResponse),
     ApiVersions(ApiVersionsRequest, ApiVersionsResponse),
     InitProducerId(InitProducerIdRequest, InitProducerIdResponse),
+    OffsetForLeaderEpoch(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
     Vote(VoteRequest, VoteResponse),
     BeginQuorumEpoch(BeginQuorumEpochRequest, BeginQuorumEpochResponse),
     EndQuorumEpoch(EndQuorumEpochRequest, EndQuorumEpochResponse),

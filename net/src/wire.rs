@@ -13,6 +13,7 @@ pub mod fetch;
 pub mod init_producer_id;
 pub mod list_offsets;
 pub mod metadata;
+pub mod offset_for_leader_epoch;
 pub mod produce;
 pub mod vote;
 

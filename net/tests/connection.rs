@@ -436,7 +436,7 @@ fn unknown_version_of_api_versions_is_answered_in_version_0() {
 #[test]
 fn each_listener_tells_what_it_serves() {
     for (kind, apis) in [
-        (ListenerKind::Client, vec![0, 1, 2, 3, 18, 22, 55, 60]),
+        (ListenerKind::Client, vec![0, 1, 2, 3, 18, 22, 23, 55, 60]),
         (ListenerKind::Controller, vec![1, 18, 52, 53, 54, 55, 60]),
     ] {
         let answer = api_versions_response(kind, 5, &ApiVersionsRequest::default());

@@ -5,6 +5,7 @@
 //! before; a reader sees committed records and nothing else, whatever replica id it claims.
 
 mod describe;
+mod epoch_ends;
 mod produce;
 mod producer_ids;
 mod reads;
@@ -176,6 +177,9 @@ impl ClientService {
             }
             ApiRequest::InitProducerId(request) => {
                 ApiResponse::InitProducerId(self.init_producer_id(replica, &request))
+            }
+            ApiRequest::OffsetForLeaderEpoch(request) => {
+                ApiResponse::OffsetForLeaderEpoch(self.offset_for_leader_epoch(replica, &request))
             }
             ApiRequest::DescribeQuorum(request) => {
                 ApiResponse::DescribeQuorum(self.describe_quorum(now, replica, &request))

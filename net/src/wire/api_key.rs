@@ -18,6 +18,8 @@ pub enum ApiKey {
     ApiVersions = 18,
     /// An id for a producer.
     InitProducerId = 22,
+    /// Where an epoch ended.
+    OffsetForLeaderEpoch = 23,
     /// Ask for a vote.
     Vote = 52,
     /// A new leader announces itself.
@@ -32,13 +34,14 @@ pub enum ApiKey {
 
 impl ApiKey {
     /// All of them, ascending.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Produce,
         Self::Fetch,
         Self::ListOffsets,
         Self::Metadata,
         Self::ApiVersions,
         Self::InitProducerId,
+        Self::OffsetForLeaderEpoch,
         Self::Vote,
         Self::BeginQuorumEpoch,
         Self::EndQuorumEpoch,
@@ -67,6 +70,7 @@ impl ApiKey {
             Self::ListOffsets => 6,
             Self::ApiVersions => 3,
             Self::InitProducerId => 2,
+            Self::OffsetForLeaderEpoch => 4,
             Self::BeginQuorumEpoch | Self::EndQuorumEpoch => 1,
             Self::Vote | Self::DescribeQuorum | Self::DescribeCluster => 0,
         }

@@ -286,7 +286,7 @@ impl Reader {
 }
 
 /// A client that names an epoch wants to be told when it is not the leader's.
-fn epoch_fault(replica: &Replica, epoch: Epoch) -> Option<ErrorCode> {
+pub(super) fn epoch_fault(replica: &Replica, epoch: Epoch) -> Option<ErrorCode> {
     let own = replica.raft().epoch();
     if epoch.0 < 0 || epoch == own {
         None

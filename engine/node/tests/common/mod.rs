@@ -29,7 +29,7 @@ pub use lone::{
     Lone, REFUSAL_LIMIT, Serving, assert_refused, contents, format, server, server_command,
 };
 pub use machine::{MachineLock, PortBlock, scratch_dir};
-pub use raw::{PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
+pub use raw::{EpochEnd, PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
 pub use seccomp::{Filter, IO_URING};
 pub use watch::{Follower, Watermarks};
 

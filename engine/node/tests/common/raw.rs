@@ -1,8 +1,9 @@
 //! A client of a few lines, over a plain socket: each answer of a node is seen as it came, with no
 //! retry and no metadata in between. For measuring, and for what librdkafka would hide.
 //!
-//! Requests are written out by hand from Kafka's protocol tables (Produce 3, Fetch 4: the versions
-//! before tagged fields), so that a fault in the program's own codecs can't cancel itself out.
+//! Requests are written out by hand from Kafka's protocol tables (Produce 3, Fetch 4,
+//! OffsetForLeaderEpoch 2: versions before tagged fields), so that a fault in the program's own
+//! codecs can't cancel itself out.
 
 use super::TOPIC;
 use std::io::{self, Read, Write};
@@ -12,6 +13,7 @@ use std::time::Duration;
 const PRODUCE: i16 = 0;
 const FETCH: i16 = 1;
 const INIT_PRODUCER_ID: i16 = 22;
+const OFFSET_FOR_LEADER_EPOCH: i16 = 23;
 
 /// The value in records of [`RawClient::produce`]; other readers pass over it.
 pub const PROBE_VALUE: &[u8] = b"probe";
@@ -43,6 +45,17 @@ pub struct ProducerId {
     pub id: i64,
     /// Its epoch.
     pub epoch: i16,
+}
+
+/// What a node answered to an OffsetForLeaderEpoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochEnd {
+    /// Kafka's error code, 0 for success.
+    pub error: i16,
+    /// The largest epoch not above the one asked for, -1 for none.
+    pub epoch: i32,
+    /// Where it ended, -1 for none.
+    pub end: i64,
 }
 
 /// One connection, requests and answers in order.
@@ -149,6 +162,29 @@ impl RawClient {
         Ok(Fetched {
             error: answer.i16()?,
             high_watermark: answer.i64()?,
+        })
+    }
+
+    /// Asks where `epoch` ended, as one who takes `current` for the leader's epoch.
+    ///
+    /// # Errors
+    /// As the socket has them, and for an answer that is none.
+    pub fn epoch_end(&mut self, current: i32, epoch: i32) -> io::Result<EpochEnd> {
+        let mut body = Vec::new();
+        put_topic(&mut body);
+        put_i32(&mut body, current);
+        put_i32(&mut body, epoch);
+        self.send(OFFSET_FOR_LEADER_EPOCH, 2, &body)?;
+        let frame = self.receive()?;
+        // Here the error stands before the partition: throttle time, a topic's name, one partition.
+        let partition = 4 + 4 + 2 + TOPIC.len() + 4;
+        let mut answer = Fields(frame.get(partition..).unwrap_or_default());
+        let error = answer.i16()?;
+        answer.i32()?;
+        Ok(EpochEnd {
+            error,
+            epoch: answer.i32()?,
+            end: answer.i64()?,
         })
     }
 

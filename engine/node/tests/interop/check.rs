@@ -21,7 +21,7 @@ const FAULTS: &[&str] = &[
     "unable to decode",
     "decodeerror",
     "rangeerror",
-    "does not match",
+    "does not match request",
     "do not match",
 ];
 

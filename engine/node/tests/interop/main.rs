@@ -130,6 +130,17 @@ fn confluent_kafka_appends_and_reads_through_a_leader_kill() {
 }
 
 #[test]
+fn kafka_python_appends_and_reads_through_a_leader_kill() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Python,
+        program: "client_kafka_python.py",
+        promise: Promise::AtLeastOnce,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersionsResponse",
+    });
+}
+
+#[test]
 fn aiokafka_appends_and_reads_through_a_leader_kill() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Python,

@@ -167,6 +167,8 @@ withstands! {
     api_versions_responses_withstand_harm: api_versions::ApiVersionsResponse;
     init_producer_id_requests_withstand_harm: init_producer_id::InitProducerIdRequest;
     init_producer_id_responses_withstand_harm: init_producer_id::InitProducerIdResponse;
+    epoch_end_requests_withstand_harm: offset_for_leader_epoch::OffsetForLeaderEpochRequest;
+    epoch_end_responses_withstand_harm: offset_for_leader_epoch::OffsetForLeaderEpochResponse;
     vote_requests_withstand_harm: vote::VoteRequest;
     vote_responses_withstand_harm: vote::VoteResponse;
     begin_requests_withstand_harm: begin_quorum_epoch::BeginQuorumEpochRequest;

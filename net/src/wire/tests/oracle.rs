@@ -116,6 +116,10 @@ agrees! {
     api_versions_responses_agree: api_versions::ApiVersionsResponse up_to 4;
     init_producer_id_requests_agree: init_producer_id::InitProducerIdRequest up_to 5;
     init_producer_id_responses_agree: init_producer_id::InitProducerIdResponse up_to 5;
+    epoch_end_requests_agree:
+        offset_for_leader_epoch::OffsetForLeaderEpochRequest up_to 4;
+    epoch_end_responses_agree:
+        offset_for_leader_epoch::OffsetForLeaderEpochResponse up_to 4;
     vote_requests_agree: vote::VoteRequest up_to 2;
     vote_responses_agree: vote::VoteResponse up_to 2;
     begin_requests_agree: begin_quorum_epoch::BeginQuorumEpochRequest up_to 1;
