@@ -1,5 +1,5 @@
-//! After a change of leaders a consumer asks where the epoch of its last record ended (KIP-320), and
-//! learns that nothing it read is gone.
+//! After a change of leaders a consumer asks where the epoch of its last record ended (KIP-320),
+//! and learns that nothing it read is gone.
 //!
 //! kafka-python reads on only when it has heard so.
 
