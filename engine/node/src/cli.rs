@@ -1,8 +1,8 @@
 //! The command line: flags to what the rest of the program understands, and errors to one line.
 //!
 //! Every command ends with exit code 0, or with another one ([`CliError::exit_code`]) and exactly
-//! one line on standard error that begins with `quorate: `. Results go to standard output, logging to standard error. No logic
-//! lives here.
+//! one line on standard error that begins with `quorate: `. Results go to standard output, logging
+//! to standard error. No logic lives here.
 
 mod append;
 mod args;

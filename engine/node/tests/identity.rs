@@ -1,5 +1,5 @@
 //! A node that forgot who it is, what it promised or what it held does not start, and says what is
-//! where. Nothing is changed by a start that is refused, so whatever was lost can still be put back.
+//! where. A start that is refused changes nothing, so whatever was lost can still be put back.
 
 #![allow(clippy::disallowed_methods)] // deadlines of the harness
 
