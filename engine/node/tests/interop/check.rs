@@ -82,7 +82,6 @@ impl Report {
         }
     }
 
-    #[allow(dead_code)] // until producers are idempotent
     /// # Panics
     /// Unless all `count` records were acknowledged once, and the log has exactly these, in the
     /// order of sending and where their acknowledgements say.

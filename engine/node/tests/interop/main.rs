@@ -36,14 +36,25 @@ enum Reading {
     OffsetsOnly,
 }
 
-/// What a client's settings promise.
+/// How a client's producer is set up, and what must hold then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Promise {
-    /// Each record once and in order: an idempotent producer.
-    #[allow(dead_code)] // until producers are idempotent
-    OnceInOrder,
-    /// Each record at least once: what is sent again may come twice, or late.
-    AtLeastOnce,
+enum Producer {
+    /// As it comes, which is idempotent: each record once and in order.
+    DefaultsOnce,
+    /// As it comes: each record at least once. What is sent again may come twice, or late.
+    DefaultsAtLeastOnce,
+    /// With idempotence turned on: each record once and in order.
+    Idempotent,
+}
+
+impl Producer {
+    /// What its program is told.
+    fn settings(self) -> &'static str {
+        match self {
+            Self::DefaultsOnce | Self::DefaultsAtLeastOnce => "defaults",
+            Self::Idempotent => "idempotent",
+        }
+    }
 }
 
 /// One client.
@@ -51,7 +62,7 @@ struct Client {
     toolchain: Toolchain,
     /// File under the toolchain's directory.
     program: &'static str,
-    promise: Promise,
+    producer: Producer,
     reading: Reading,
     /// What its debug log has where it speaks of ApiVersions.
     api_versions: &'static str,
@@ -68,7 +79,10 @@ fn pass_a_leader_kill(client: &Client) {
         Program::start(tools.command(client.program), &arguments)
     };
     let consumer = (client.reading == Reading::Assigned).then(|| start("consume", &[]));
-    let mut producer = start("produce", &[&RECORDS.to_string()]);
+    let mut producer = start(
+        "produce",
+        &[&RECORDS.to_string(), client.producer.settings()],
+    );
     producer.wait_for_lines(RECORDS_BEFORE);
 
     let old = cluster.describe();
@@ -85,9 +99,11 @@ fn pass_a_leader_kill(client: &Client) {
     assert_log_clean(&log, client.api_versions);
     let records = read_all(&bootstrap);
     let report = Report::parse(&acked);
-    match client.promise {
-        Promise::OnceInOrder => report.assert_once_and_in_order(RECORDS, &records),
-        Promise::AtLeastOnce => report.assert_all_kept(RECORDS, &records),
+    match client.producer {
+        Producer::DefaultsAtLeastOnce => report.assert_all_kept(RECORDS, &records),
+        Producer::DefaultsOnce | Producer::Idempotent => {
+            report.assert_once_and_in_order(RECORDS, &records);
+        }
     }
 
     match consumer {
@@ -108,77 +124,110 @@ fn pass_a_leader_kill(client: &Client) {
 }
 
 #[test]
-fn kcat_appends_and_reads_through_a_leader_kill() {
+fn kcat_idempotent() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Kcat,
         program: "client.sh",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::Idempotent,
         reading: Reading::Assigned,
         api_versions: "ApiVersion",
     });
 }
 
 #[test]
-fn confluent_kafka_appends_and_reads_through_a_leader_kill() {
+fn confluent_kafka_with_its_defaults() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Python,
         program: "client_confluent.py",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::DefaultsAtLeastOnce,
         reading: Reading::Assigned,
         api_versions: "ApiVersion",
     });
 }
 
 #[test]
-fn kafka_python_appends_and_reads_through_a_leader_kill() {
+fn confluent_kafka_idempotent() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Python,
+        program: "client_confluent.py",
+        producer: Producer::Idempotent,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersion",
+    });
+}
+
+#[test]
+fn kafka_python_with_its_defaults() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Python,
         program: "client_kafka_python.py",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::DefaultsOnce,
         reading: Reading::Assigned,
         api_versions: "ApiVersionsResponse",
     });
 }
 
 #[test]
-fn aiokafka_appends_and_reads_through_a_leader_kill() {
+fn aiokafka_with_its_defaults() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Python,
         program: "client_aiokafka.py",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::DefaultsAtLeastOnce,
         reading: Reading::Assigned,
         api_versions: "ApiVersionResponse",
     });
 }
 
 #[test]
-fn the_java_client_appends_and_reads_through_a_leader_kill() {
+fn aiokafka_idempotent() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Python,
+        program: "client_aiokafka.py",
+        producer: Producer::Idempotent,
+        reading: Reading::Assigned,
+        api_versions: "ApiVersionResponse",
+    });
+}
+
+#[test]
+fn java_with_its_defaults() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Java,
         program: "Client.java",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::DefaultsOnce,
         reading: Reading::Assigned,
         api_versions: "API_VERSIONS response",
     });
 }
 
 #[test]
-fn franz_go_appends_and_reads_through_a_leader_kill() {
+fn franz_go_with_its_defaults() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Go,
         program: "client",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::DefaultsOnce,
         reading: Reading::Assigned,
         api_versions: "ApiVersions",
     });
 }
 
 #[test]
-fn kafkajs_appends_through_a_leader_kill() {
+fn kafkajs_with_its_defaults() {
     pass_a_leader_kill(&Client {
         toolchain: Toolchain::Node,
         program: "client.js",
-        promise: Promise::AtLeastOnce,
+        producer: Producer::DefaultsAtLeastOnce,
+        reading: Reading::OffsetsOnly,
+        api_versions: "Response ApiVersions",
+    });
+}
+
+#[test]
+fn kafkajs_idempotent() {
+    pass_a_leader_kill(&Client {
+        toolchain: Toolchain::Node,
+        program: "client.js",
+        producer: Producer::Idempotent,
         reading: Reading::OffsetsOnly,
         api_versions: "Response ApiVersions",
     });

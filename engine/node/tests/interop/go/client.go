@@ -39,7 +39,7 @@ func main() {
 }
 
 func produce(options []kgo.Opt, topic string, count int) error {
-	client, err := kgo.NewClient(append(options, kgo.DisableIdempotentWrite(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	client, err := kgo.NewClient(append(options, kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ public final class Client {
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "debug");
         String mode = arguments[0];
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", arguments[1]);settings.put("enable.idempotence","false");
+        settings.put("bootstrap.servers", arguments[1]);
         if (mode.equals("produce")) {
             produce(settings, arguments[2], Integer.parseInt(arguments[3]));
         } else {

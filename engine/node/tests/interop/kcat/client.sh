@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # kcat as a client of the interop tests; how it is driven: tests/interop/program.rs.
 #
-# kcat reports where a record went, not which record: reports come in the order of sending, so the
-# how-manieth names it.
+# kcat reports where a record went, not which record. Reports come in the order of sending, so the
+# how-manieth names it. (Not so without idempotence, where what is sent again may come late.)
 set -euo pipefail
 mode=$1 bootstrap=$2 topic=$3
 debug=feature,protocol,broker,eos
@@ -29,7 +29,7 @@ reports() {
 
 if [[ $mode == produce ]]; then
   values "$4" \
-    | kcat -P -vvv -b "$bootstrap" -t "$topic" -p 0 -d "$debug" 2>&1 \
+    | kcat -P -vvv -b "$bootstrap" -t "$topic" -p 0 -X enable.idempotence=true -d "$debug" 2>&1 \
     | reports
 else
   exec kcat -C -u -b "$bootstrap" -t "$topic" -p 0 -o beginning -f '%o %s\n' -d "$debug"

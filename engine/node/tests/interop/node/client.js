@@ -10,14 +10,13 @@ const STEP_MS = 5;
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function produce(kafka, topic, count) {
+async function produce(kafka, topic, count, idempotent) {
   const producer = kafka.producer({
     createPartitioner: Partitioners.DefaultPartitioner,
 
-    maxInFlightRequests: 1,
+    ...(idempotent ? { idempotent: true, maxInFlightRequests: 1 } : {}),
   });
   await producer.connect();
-  // One batch at a time: two sends in flight may overtake each other when they are retried.
   for (let number = 0; number < count; number += RECORDS_PER_STEP) {
     const values = [];
     for (let at = number; at < Math.min(number + RECORDS_PER_STEP, count); at += 1) {
@@ -41,14 +40,17 @@ async function offsets(kafka, topic) {
   await admin.disconnect();
 }
 
-const [mode, bootstrap, topic, count] = process.argv.slice(2);
+const [mode, bootstrap, topic, count, settings] = process.argv.slice(2);
 const kafka = new Kafka({
   clientId: "interop",
   brokers: bootstrap.split(","),
   logLevel: logLevel.DEBUG,
   logCreator: () => ({ log }) => console.error(JSON.stringify(log)),
 });
-const task = mode === "produce" ? produce(kafka, topic, Number(count)) : offsets(kafka, topic);
+const task =
+  mode === "produce"
+    ? produce(kafka, topic, Number(count), settings === "idempotent")
+    : offsets(kafka, topic);
 task.catch((error) => {
   console.error("failed:", error);
   process.exit(1);

@@ -10,8 +10,9 @@ RECORDS_PER_STEP = 5
 STEP_SECONDS = 0.005
 
 
-async def produce(bootstrap, topic, count):
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
+async def produce(bootstrap, topic, count, idempotent):
+    settings = {"enable_idempotence": True} if idempotent else {}
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
     await producer.start()
 
     def delivered(value, sent):
@@ -41,6 +42,6 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     mode, servers, name = sys.argv[1:4]
     if mode == "produce":
-        asyncio.run(produce(servers, name, int(sys.argv[4])))
+        asyncio.run(produce(servers, name, int(sys.argv[4]), sys.argv[5] == "idempotent"))
     else:
         asyncio.run(consume(servers, name))

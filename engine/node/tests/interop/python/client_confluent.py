@@ -10,8 +10,11 @@ STEP_SECONDS = 0.005
 DEBUG = "feature,protocol,broker,eos"
 
 
-def produce(bootstrap, topic, count):
-    producer = Producer({"bootstrap.servers": bootstrap, "debug": DEBUG})
+def produce(bootstrap, topic, count, idempotent):
+    settings = {"bootstrap.servers": bootstrap, "debug": DEBUG}
+    if idempotent:
+        settings["enable.idempotence"] = True
+    producer = Producer(settings)
 
     def delivered(error, message):
         if error is not None:
@@ -50,6 +53,6 @@ def consume(bootstrap, topic):
 if __name__ == "__main__":
     mode, servers, name = sys.argv[1:4]
     if mode == "produce":
-        produce(servers, name, int(sys.argv[4]))
+        produce(servers, name, int(sys.argv[4]), sys.argv[5] == "idempotent")
     else:
         consume(servers, name)

@@ -1,4 +1,4 @@
-"""x as a client of the interop tests; how it is driven: tests/interop/program.rs."""
+"""kafka-python as a client of the interop tests; how it is driven: tests/interop/program.rs."""
 
 import logging
 import sys
@@ -11,7 +11,7 @@ STEP_SECONDS = 0.005
 
 
 def produce(bootstrap, topic, count):
-    producer = KafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=False)
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
 
     def send(number):
         value = f"value-{number}"
