@@ -2,9 +2,9 @@
 //!
 //! All of them are driven alike. `produce BOOTSTRAP TOPIC COUNT SETTINGS` appends `value-0`,
 //! `value-1` and so on, five in about as many milliseconds, prints `acked VALUE OFFSET` for each
-//! acknowledgement and ends when all have come. SETTINGS is `defaults`, or `idempotent` for a client
-//! that by default is not. `consume BOOTSTRAP TOPIC` prints `OFFSET VALUE` for each record from the
-//! first on and does not end. Everything else goes to standard error, together with the
+//! acknowledgement and ends when all have come. SETTINGS is `defaults`, or `idempotent` for a
+//! client that by default is not. `consume BOOTSTRAP TOPIC` prints `OFFSET VALUE` for each record
+//! from the first on and does not end. Everything else goes to standard error, together with the
 //! client's debug log.
 
 use crate::common::{s, scratch_dir, wait_for};

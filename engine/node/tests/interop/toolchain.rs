@@ -193,33 +193,41 @@ impl Ready {
     }
 }
 
-/// The versions that are pinned here, by the names that `docs/clients.md` uses.
+/// The versions that are pinned, by the names that `docs/clients.md` uses. librdkafka's comes with
+/// its Rust crate.
 pub fn pinned_versions() -> Vec<(&'static str, String)> {
-    let find = |toolchain: Toolchain, file: &str, before: &str, after: char| {
-        let text = read(&toolchain.sources().join(file));
-        let (_, rest) = text
-            .split_once(before)
-            .unwrap_or_else(|| panic!("{before} in {file}"));
-        rest.split(after)
-            .next()
-            .expect("a version")
-            .trim()
-            .to_owned()
+    let find = |file: PathBuf, before: &str, after: char| {
+        let text = read(&file);
+        let rest = text.split_once(before).map(|(_, rest)| rest);
+        let version = rest.and_then(|rest| rest.split(after).next());
+        let none = || panic!("{before:?} is not in {}", file.display());
+        version.unwrap_or_else(none).trim().to_owned()
     };
-    let python = |before| find(Toolchain::Python, "requirements.txt", before, '\n');
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.lock");
+    let crate_version = find(lock, "name = \"rdkafka-sys\"\nversion = \"", '"');
+    let (_, librdkafka) = crate_version.split_once('+').expect("librdkafka's version");
+    let python = |before| {
+        find(
+            Toolchain::Python.sources().join("requirements.txt"),
+            before,
+            '\n',
+        )
+    };
+    let (java, go, node) = (Toolchain::Java, Toolchain::Go, Toolchain::Node);
     let jar = "<artifactId>kafka-clients</artifactId>\n      <version>";
     vec![
+        ("librdkafka", librdkafka.to_owned()),
         ("confluent-kafka", python("confluent-kafka==")),
         ("kafka-python", python("kafka-python==")),
         ("aiokafka", python("aiokafka==")),
-        ("Java", find(Toolchain::Java, "pom.xml", jar, '<')),
+        ("Java", find(java.sources().join("pom.xml"), jar, '<')),
         (
             "franz-go",
-            find(Toolchain::Go, "go.mod", "twmb/franz-go v", '\n'),
+            find(go.sources().join("go.mod"), "twmb/franz-go v", '\n'),
         ),
         (
             "kafkajs",
-            find(Toolchain::Node, "package.json", "\"kafkajs\": \"", '"'),
+            find(node.sources().join("package.json"), "\"kafkajs\": \"", '"'),
         ),
     ]
 }
