@@ -6,34 +6,44 @@
 //! Before: the socket. Next: the raft loop of the node.
 
 use crate::apis::{self, ApiRequest, ApiResponse, ListenerKind, RequestError};
-use crate::frame::{FRAME_BYTES_MAX, FrameError, FrameReader, LENGTH_SIZE, write_frame};
+use crate::frame::{
+    FRAME_BYTES_MAX, FrameError, FrameReader, FrameStart, LENGTH_SIZE, write_frame,
+};
 use crate::wire::{ApiKey, EncodeError, Reader, RequestHeader, ResponseHeader, Writer};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// An output buffer that grew above this is not kept for reuse, in bytes.
-const BUFFER_KEPT_MAX: usize = 256 << 10;
-
 /// How many output buffers are kept for reuse.
 const BUFFERS_KEPT_MAX: usize = 4;
+
+/// While a request waits for one before it, this much is received behind it and no more: enough to
+/// notice that the client is gone.
+const WAITING_BYTES_MAX: usize = 64 << 10;
 
 /// Bounds of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest frame that is read, in bytes.
     pub frame_bytes_max: usize,
+    /// Largest frame of any request but Produce, in bytes. They are some hundred bytes long;
+    /// what they may cost beyond that only a stranger would use.
+    pub question_bytes_max: usize,
     /// Requests that may wait for their answers; then reading stops.
     pub requests_in_flight_max: usize,
     /// Bytes of answers that may wait to be sent; then reading stops. One answer may exceed it.
     pub output_bytes_max: usize,
+    /// An output buffer that grew above this is not kept for reuse, in bytes.
+    pub kept_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             frame_bytes_max: FRAME_BYTES_MAX,
+            question_bytes_max: 64 << 10,
             requests_in_flight_max: 256,
             output_bytes_max: 16 << 20,
+            kept_bytes_max: 256 << 10,
         }
     }
 }
@@ -110,6 +120,9 @@ pub struct Connection {
     first_sequence: u64,
     /// Bytes in `Answer::Ready`.
     ready_bytes: usize,
+    /// The Fetch that is not answered: the next one waits for it, or a few bytes of requests could
+    /// ask for gigabytes of answers. Clients and replicas send one at a time anyway.
+    fetching: Option<u64>,
     /// Framed answers in order, free to leave.
     output: Vec<u8>,
     buffers: Vec<Vec<u8>>,
@@ -127,6 +140,7 @@ impl Connection {
             answers: VecDeque::new(),
             first_sequence: 0,
             ready_bytes: 0,
+            fetching: None,
             output: Vec::new(),
             buffers: Vec::new(),
             answer_lost: None,
@@ -150,6 +164,13 @@ impl Connection {
             return Err(ConnectionError::AnswerLost(error.clone()));
         }
         while self.may_take_request() {
+            let Some(start) = self.input.peek()? else {
+                return self.refuse_empty_frame();
+            };
+            self.check_length(start)?;
+            if self.fetching.is_some() && start.first_int16 == ApiKey::Fetch.code() {
+                return Ok(None);
+            }
             let Some(frame) = self.input.next_frame()? else {
                 return Ok(None);
             };
@@ -159,6 +180,26 @@ impl Connection {
             }
         }
         Ok(None)
+    }
+
+    /// A frame too short for an API key is none; before it is whole nothing can be said.
+    fn refuse_empty_frame(&mut self) -> Result<Option<Inbound>, ConnectionError> {
+        match self.input.next_frame()? {
+            Some(frame) => self.on_frame(&frame),
+            None => Ok(None),
+        }
+    }
+
+    /// As soon as the API is known, so that an oversized frame is not received at all.
+    fn check_length(&self, start: FrameStart) -> Result<(), FrameError> {
+        let bytes_max = self.limits.question_bytes_max;
+        if start.first_int16 == ApiKey::Produce.code() || start.length <= bytes_max {
+            return Ok(());
+        }
+        Err(FrameError::TooLarge {
+            length: start.length,
+            bytes_max,
+        })
     }
 
     fn on_frame(&mut self, frame: &Bytes) -> Result<Option<Inbound>, ConnectionError> {
@@ -199,6 +240,9 @@ impl Connection {
     fn open_slot(&mut self, api: ApiKey, version: i16, correlation_id: i32) -> Slot {
         let sequence = self.first_sequence + self.answers.len() as u64;
         self.answers.push_back(Answer::Pending);
+        if api == ApiKey::Fetch {
+            self.fetching = Some(sequence);
+        }
         Slot {
             sequence,
             api,
@@ -221,6 +265,7 @@ impl Connection {
         encode: impl FnOnce(&mut Writer) -> Result<(), EncodeError>,
     ) -> Result<(), EncodeError> {
         let index = self.index_of(&slot);
+        self.fetching.take_if(|sequence| *sequence == slot.sequence);
         // Nothing waits before the first: it is written to where it leaves from.
         let buffer = if index == 0 {
             std::mem::take(&mut self.output)
@@ -272,6 +317,7 @@ impl Connection {
     /// If the slot is not one of this connection, or was answered before.
     pub fn skip(&mut self, slot: Slot) {
         let index = self.index_of(&slot);
+        self.fetching.take_if(|sequence| *sequence == slot.sequence);
         self.answers[index] = Answer::Skipped;
         if index == 0 {
             self.close_first();
@@ -320,7 +366,8 @@ impl Connection {
 
     /// Takes back a buffer of [`Connection::take_output`].
     pub fn recycle(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= BUFFER_KEPT_MAX && self.buffers.len() < BUFFERS_KEPT_MAX {
+        if buffer.capacity() <= self.limits.kept_bytes_max && self.buffers.len() < BUFFERS_KEPT_MAX
+        {
             buffer.clear();
             self.buffers.push(buffer);
         }
@@ -333,10 +380,25 @@ impl Connection {
     }
 
     /// Whether to read from the socket: not while too many requests wait for their answers or too
-    /// many bytes of answers wait to be sent.
+    /// many bytes of answers wait to be sent. Behind a request that may not be taken yet a little
+    /// is read, since only a read tells that the client is gone.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.answer_lost.is_none() && self.may_take_request()
+        let waits = self.fetching.is_some() && self.buffered() >= WAITING_BYTES_MAX;
+        self.answer_lost.is_none() && self.may_take_request() && !waits
+    }
+
+    /// Bytes received that no request was made of yet.
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.input.buffered()
+    }
+
+    /// Bytes of answers that wait to be sent, those that [`Connection::take_output`] gave not
+    /// counted.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.output.len() + self.ready_bytes
     }
 
     /// Requests that wait for their answers.
@@ -353,6 +415,6 @@ impl Connection {
 
     fn may_take_request(&self) -> bool {
         self.answers.len() < self.limits.requests_in_flight_max
-            && self.output.len() + self.ready_bytes < self.limits.output_bytes_max
+            && self.unsent() < self.limits.output_bytes_max
     }
 }

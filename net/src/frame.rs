@@ -25,7 +25,7 @@ pub enum FrameError {
         /// The length.
         length: i32,
     },
-    /// A length above the bound.
+    /// A length above the bound for what the frame holds.
     #[error("a frame of {length} bytes, at most {bytes_max} are allowed")]
     TooLarge {
         /// The length.
@@ -33,6 +33,17 @@ pub enum FrameError {
         /// The bound.
         bytes_max: usize,
     },
+}
+
+/// What can be said of a frame before all of it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameStart {
+    /// Bytes in the frame, its length not counted; at least 2.
+    pub length: usize,
+    /// Its first two bytes: in a request the API key.
+    pub first_int16: i16,
+    /// Whether all of it is there.
+    pub is_whole: bool,
 }
 
 /// Received bytes that are not a whole frame yet.
@@ -71,6 +82,23 @@ impl FrameReader {
         }
         self.input.advance(LENGTH_SIZE);
         Ok(Some(self.input.split_to(length).freeze()))
+    }
+
+    /// The frame that has begun, once its length and the first two bytes in it are there.
+    ///
+    /// # Errors
+    /// As [`FrameReader::next_frame`].
+    pub fn peek(&self) -> Result<Option<FrameStart>, FrameError> {
+        let Some(length) = self.announced()? else {
+            return Ok(None);
+        };
+        let head = self.input.get(LENGTH_SIZE..LENGTH_SIZE + 2);
+        let head = head.filter(|_| length >= 2);
+        Ok(head.map(|head| FrameStart {
+            length,
+            first_int16: i16::from_be_bytes([head[0], head[1]]),
+            is_whole: self.input.len() >= LENGTH_SIZE + length,
+        }))
     }
 
     /// Bytes received and not handed out.
@@ -163,6 +191,29 @@ mod tests {
             );
         }
         assert_eq!(reader.next_frame(), Ok(Some(Bytes::from(frame))));
+    }
+
+    #[test]
+    fn start_of_a_frame_is_told_before_the_frame_is_there() {
+        let mut reader = FrameReader::new(FRAME_BYTES_MAX);
+        reader.received(&[0, 0, 0, 3, 0]);
+        assert_eq!(reader.peek(), Ok(None));
+        reader.received(&[7]);
+        let start = FrameStart {
+            length: 3,
+            first_int16: 7,
+            is_whole: false,
+        };
+        assert_eq!(reader.peek(), Ok(Some(start)));
+        reader.received(&[9]);
+        let whole = FrameStart {
+            is_whole: true,
+            ..start
+        };
+        assert_eq!(reader.peek(), Ok(Some(whole)));
+        let mut tiny = FrameReader::new(FRAME_BYTES_MAX);
+        tiny.received(&[0, 0, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(tiny.peek(), Ok(None), "no two bytes in it");
     }
 
     #[test]

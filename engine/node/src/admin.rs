@@ -86,6 +86,24 @@ pub struct Admin {
     pub clock: Clock,
 }
 
+/// What the listener makes of the bytes that a connection has sent so far: `None` while it waits
+/// for more, else whether they are a request that it answers. For fuzzing.
+#[doc(hidden)]
+#[must_use]
+pub fn is_request(bytes: &[u8]) -> Option<bool> {
+    match http::parse(bytes) {
+        http::Parsed::Partial => None,
+        http::Parsed::Get(request) => {
+            let _ = request.has("verbose");
+            Some(true)
+        }
+        http::Parsed::Refused(response) => {
+            assert!(!response.into_bytes().is_empty());
+            Some(false)
+        }
+    }
+}
+
 /// Binds the listener; a busy port is the caller's to tell.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 use crate::background::Mailbox;
 use crate::client_service::Answer;
 use crate::clock::Clock;
-use crate::connections::{ConnectionSet, Origin, SetLimits};
+use crate::connections::{AnswerBudget, ConnectionId, ConnectionSet, Origin, SetLimits};
 use crate::metrics::SetMetrics;
 use crate::raft_loop::WaitKind;
 use quorate_net::{ApiRequest, ListenerKind};
@@ -25,8 +25,21 @@ pub struct ClientLane {
     pub answers: Arc<Mailbox<LaneOut>>,
 }
 
-/// What a client loop sends the raft loop: the requests of one turn.
-pub type LaneIn = Vec<(Origin, ApiRequest)>;
+/// What a client loop sends the raft loop: what came up in one turn.
+#[derive(Default)]
+pub struct LaneIn {
+    /// Requests, in the order in which each connection sent them.
+    pub requests: Vec<(Origin, ApiRequest)>,
+    /// Connections that are gone and have requests not answered.
+    pub gone: Vec<ConnectionId>,
+}
+
+impl LaneIn {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.gone.is_empty()
+    }
+}
+
 /// What comes back.
 pub type LaneOut = Vec<Answer>;
 
@@ -38,6 +51,7 @@ pub struct ClientLoop {
     ring: Ring,
     clock: Clock,
     connections: ConnectionSet,
+    answers: Arc<AnswerBudget>,
     lane: ClientLane,
     pending: LaneIn,
     stop: Arc<AtomicBool>,
@@ -58,13 +72,15 @@ impl ClientLoop {
         wait: WaitKind,
         metrics: Arc<SetMetrics>,
     ) -> Self {
+        let answers = Arc::clone(&limits.answers);
         let connections = ConnectionSet::new(ListenerKind::Client, 0, listeners, limits);
         Self {
             ring,
             clock,
             connections,
+            answers,
             lane,
-            pending: Vec::new(),
+            pending: LaneIn::default(),
             stop,
             wait,
             metrics,
@@ -80,13 +96,12 @@ impl ClientLoop {
         while !self.stop.load(Ordering::Acquire) {
             let now = self.clock.read().instant;
             while let Some(answers) = self.lane.answers.receive() {
-                answers
-                    .into_iter()
-                    .for_each(|answer| answer.give(&mut self.connections));
+                answers.into_iter().for_each(|answer| self.give(answer));
             }
             while let Some(request) = self.connections.next_request() {
-                self.pending.push(request);
+                self.pending.requests.push(request);
             }
+            self.pending.gone.extend(self.connections.take_abandoned());
             if !self.pending.is_empty()
                 && let Err(unsent) = self.lane.requests.send(std::mem::take(&mut self.pending))
             {
@@ -103,6 +118,13 @@ impl ClientLoop {
             }
         }
         Ok(())
+    }
+
+    fn give(&mut self, answer: Answer) {
+        if let Some(response) = &answer.response {
+            self.answers.discharge(response);
+        }
+        answer.give(&mut self.connections);
     }
 
     fn next_wait(&self) -> Wait {

@@ -11,19 +11,23 @@ mod producer_ids;
 mod reads;
 
 use crate::clock::Now;
-use crate::connections::{ConnectionSet, Origin};
+use crate::connections::{AnswerRoom, ConnectionSet, Origin};
 use crate::directory::Directory;
 use crate::raft_wire::Identity;
 use crate::replica::{ReadId, Replica};
 use produce::Append;
 pub use producer_ids::ProducerIds;
 use quorate_net::apis::api_versions_response;
+use quorate_net::wire::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use quorate_net::wire::{BrokerEndpoint, LeaderIdAndEpoch, Uuid};
 use quorate_net::{ApiRequest, ApiResponse, ListenerKind};
 use quorate_raft::{ErrorCode, Instant, LeaderInfo, NodeId, Role};
 use reads::Reader;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+
+/// The client's addresses are those of another cluster or node (Kafka's REBOOTSTRAP_REQUIRED).
+const REBOOTSTRAP_REQUIRED: ErrorCode = ErrorCode(129);
 
 /// Which set of connections a request came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +89,8 @@ pub struct ClientService {
     /// Readers whose records are on the disk, and who wait for their turn to be read for.
     busy: VecDeque<Reader>,
     busy_retry: Instant,
+    /// What readers may be given until the loop says anew.
+    room: AnswerRoom,
     refuses_appends: bool,
     next_sweep: Instant,
 }
@@ -102,9 +108,18 @@ impl ClientService {
             reading: HashMap::new(),
             busy: VecDeque::new(),
             busy_retry: Instant(0),
+            room: AnswerRoom {
+                plenty: usize::MAX,
+                last: usize::MAX,
+            },
             refuses_appends: false,
             next_sweep: Instant(0),
         }
+    }
+
+    /// Says how much memory there is for answers with records. Without a word there is no bound.
+    pub fn set_room(&mut self, room: AnswerRoom) {
+        self.room = room;
     }
 
     /// Where clients find the nodes.
@@ -167,7 +182,7 @@ impl ClientService {
                     Lane::Controllers => ListenerKind::Controller,
                     Lane::Clients | Lane::Loop(_) => ListenerKind::Client,
                 };
-                ApiResponse::ApiVersions(api_versions_response(kind, origin.version, &request))
+                ApiResponse::ApiVersions(self.api_versions(kind, origin.version, &request))
             }
             ApiRequest::Metadata(request) => {
                 ApiResponse::Metadata(self.metadata(replica, origin.version, &request))
@@ -218,6 +233,27 @@ impl ClientService {
     pub fn on_tick(&mut self, now: Now, replica: &mut Replica, answers: &mut Vec<Answer>) {
         self.sweep_readers(now, replica, answers);
         self.sweep_appends(now, replica, answers);
+    }
+
+    /// 129 if the client looks for another cluster or node: it has old addresses (KIP-1242).
+    fn api_versions(
+        &self,
+        kind: ListenerKind,
+        version: i16,
+        request: &ApiVersionsRequest,
+    ) -> ApiVersionsResponse {
+        let mut response = api_versions_response(kind, version, request);
+        let expected = request.cluster_id.as_ref();
+        let is_other = expected.is_some_and(|id| {
+            *id != self.identity.cluster_id || request.node_id != self.identity.node_id
+        });
+        if is_other && response.error_code.is_none() {
+            response = ApiVersionsResponse {
+                error_code: REBOOTSTRAP_REQUIRED,
+                ..Default::default()
+            };
+        }
+        response
     }
 
     // ---- what answers share --------------------------------------------------------------------

@@ -94,6 +94,8 @@ pub struct ServerConfig {
     pub connections_max: usize,
     /// `quorate.in.flight.max.bytes`; never below `frame_bytes_max`.
     pub in_flight_bytes_max: usize,
+    /// `quorate.answers.max.bytes`
+    pub answers_bytes_max: usize,
     /// `quorate.connection.idle.ms`
     pub connection_idle_ms: u64,
     /// `admin.listener`; `None`: there is none. Port 0: whichever is free.
@@ -304,6 +306,7 @@ impl ServerConfig {
             frame_bytes_max: values.set_int(&keys::FRAME_BYTES_MAX)?,
             connections_max: values.set_int(&keys::CONNECTIONS_MAX)?,
             in_flight_bytes_max: values.set_int(&keys::IN_FLIGHT_BYTES_MAX)?,
+            answers_bytes_max: values.set_int(&keys::ANSWERS_BYTES_MAX)?,
             connection_idle_ms: values.set_int(&keys::CONNECTION_IDLE)?,
             admin_listener: parsed(
                 &values,

@@ -1,9 +1,19 @@
 //! The accepted connections of one loop: sockets on the ring, frames in, answers out.
 //!
 //! Step 1 of 5 of the append path is `quorate_net::Connection`, which this file feeds; after it
-//! comes the raft loop. Limits live here: connections, bytes of requests in flight, idle time. A
-//! sender above a limit is not read from until it is below; a stranger's bad frame costs him his
+//! comes the raft loop. Limits live here: connections, bytes of requests and of answers, idle time.
+//! A sender above a limit is not read from until it is below; a stranger's bad frame costs him his
 //! connection and nobody else anything.
+//!
+//! Memory is bounded twice. Every connection has a small share of its own, so that nobody's
+//! greed keeps another one's short question from being answered; what goes beyond the share comes
+//! out of a common budget. What is kept in memory at most is the budget and the shares:
+//! `connections x` [`SHARE_BYTES`], and as much again for one receive each.
+
+mod budget;
+mod pressure;
+
+pub use budget::{AnswerBudget, AnswerRoom, ConnectionCount};
 
 use crate::metrics::SetMetrics;
 use quorate_net::{ApiRequest, ApiResponse, Connection, Limits, ListenerKind, Slot};
@@ -14,17 +24,29 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Room for one receive. Larger frames grow inside the connection, as their bytes arrive.
-const RECEIVE_BYTES: usize = 32 * 1024;
+/// Room for the first receives of a connection: small requests fit, and an idle connection is
+/// cheap.
+const RECEIVE_BYTES_MIN: usize = 4 * 1024;
+
+/// Room for a receive once one was full. Larger frames grow inside the connection, as their bytes
+/// arrive.
+const RECEIVE_BYTES_MAX: usize = 32 * 1024;
+
+/// What a connection may keep in memory, of requests and of answers each, without asking whether
+/// the common budget has room.
+pub const SHARE_BYTES: usize = 64 * 1024;
 
 /// Pause before accepting again when the process is out of descriptors or memory.
 const ACCEPT_RETRY_MS: u64 = 100;
 
-/// How often idle connections are looked for.
-const IDLE_SWEEP_MS: u64 = 5_000;
+/// How often idle connections are looked for, and under pressure those to be closed.
+const SWEEP_MS: u64 = 1_000;
+
+/// How soon requests that wait for another loop's answers to leave are looked at again.
+const EXHAUSTED_RETRY_MS: u64 = 20;
 
 /// Names a connection; never the same for two connections of a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId {
     index: u32,
     generation: u32,
@@ -46,13 +68,16 @@ pub struct Origin {
 }
 
 /// Bounds of a set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SetLimits {
-    /// Connections at a time; further ones are closed at once.
-    pub connections_max: usize,
-    /// Bytes of requests that are not answered yet, over all connections.
+    /// Connections at a time, counted together with other sets; further ones are closed at once.
+    pub connections: Arc<ConnectionCount>,
+    /// Bytes of requests over all connections: those that arrive, and those that are not answered.
     pub in_flight_bytes_max: usize,
-    /// A connection that neither sends nor waits for this long is closed.
+    /// Bytes of answers, counted together with other sets.
+    pub answers: Arc<AnswerBudget>,
+    /// A connection that neither sends nor waits for this long is closed, and so is one that does
+    /// not take an answer for this long.
     pub idle_ms: u64,
     /// Bounds of one connection.
     pub connection: Limits,
@@ -69,6 +94,8 @@ pub struct SetStats {
     pub broken: u64,
     /// Connections closed for being idle.
     pub idle_closed: u64,
+    /// Connections closed because memory was short and they kept some without using it.
+    pub shed: u64,
 }
 
 const ACCEPT: u64 = 0;
@@ -87,12 +114,18 @@ pub struct ConnectionSet {
     slots: Vec<Entry>,
     free: Vec<u32>,
     open: usize,
-    in_flight_bytes: usize,
+    /// Bytes of requests, of all connections.
+    request_bytes: usize,
+    /// Connections that would be read from if there were memory for it.
+    starved: Vec<u32>,
+    /// Closed connections with requests that are not answered.
+    abandoned: Vec<ConnectionId>,
     /// Connections whose input may hold a whole request.
     ready: VecDeque<u32>,
     /// Connections to look after at the end of the turn.
     dirty: Vec<u32>,
     next_sweep: Instant,
+    now: Instant,
     stats: SetStats,
 }
 
@@ -105,16 +138,70 @@ struct Entry {
 struct Open {
     socket: Arc<OwnedFd>,
     protocol: Connection,
+    /// For the next receive; none while one is under way.
     spare: Option<Vec<u8>>,
     receiving: bool,
     sending: bool,
+    /// Bytes of the buffer being sent that the kernel has, and that it has not.
     sent: usize,
+    unsent: usize,
     is_ready: bool,
     is_dirty: bool,
+    /// It is in `starved`.
+    is_starved: bool,
     closing: bool,
     requests_open: usize,
+    /// When bytes last came.
     received: Instant,
+    /// Bytes of the frames of these requests.
+    in_flight_bytes: usize,
+    /// What is in the sums over all connections for this one.
+    counted: Account,
+    /// When bytes last came or went.
     active: Instant,
+    /// When the kernel last took some of the answers.
+    sent_at: Instant,
+    /// When the large frame that is arriving began.
+    frame_since: Option<Instant>,
+}
+
+/// Bytes that a connection keeps in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Account {
+    requests: usize,
+    answers: usize,
+}
+
+impl Open {
+    fn new(socket: OwnedFd, protocol: Connection, now: Instant) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            protocol,
+            spare: Some(Vec::with_capacity(RECEIVE_BYTES_MIN)),
+            receiving: false,
+            sending: false,
+            sent: 0,
+            unsent: 0,
+            is_ready: false,
+            is_dirty: false,
+            is_starved: false,
+            closing: false,
+            requests_open: 0,
+            in_flight_bytes: 0,
+            counted: Account::default(),
+            received: now,
+            active: now,
+            sent_at: now,
+            frame_since: None,
+        }
+    }
+
+    fn account(&self) -> Account {
+        Account {
+            requests: self.protocol.buffered() + self.in_flight_bytes,
+            answers: self.protocol.unsent() + self.unsent,
+        }
+    }
 }
 
 impl ConnectionSet {
@@ -135,10 +222,13 @@ impl ConnectionSet {
             slots: Vec::new(),
             free: Vec::new(),
             open: 0,
-            in_flight_bytes: 0,
+            request_bytes: 0,
+            starved: Vec::new(),
+            abandoned: Vec::new(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
             next_sweep: Instant(0),
+            now: Instant(0),
             stats: SetStats::default(),
         }
     }
@@ -157,7 +247,7 @@ impl ConnectionSet {
 
     /// Tells the metrics how it stands.
     pub fn publish(&self, metrics: &SetMetrics) {
-        metrics.publish(self.open, self.in_flight_bytes, self.stats);
+        metrics.publish(self.open, self.request_bytes, self.stats);
     }
 
     /// When [`Self::on_tick`] has something to do next.
@@ -165,11 +255,14 @@ impl ConnectionSet {
     pub fn next_deadline(&self) -> Option<Instant> {
         let accept = self.silent_listeners.iter().map(|(_, at)| *at).min();
         let sweep = (self.open > 0).then_some(self.next_sweep);
-        [accept, sweep].into_iter().flatten().min()
+        let waits = !self.ready.is_empty() && self.limits.answers.is_exhausted();
+        let retry = waits.then(|| self.now.plus_ms(EXHAUSTED_RETRY_MS));
+        [accept, sweep, retry].into_iter().flatten().min()
     }
 
     /// Accepts on listeners that are silent, closes idle connections.
     pub fn on_tick(&mut self, ring: &mut Ring, now: Instant) {
+        self.now = now;
         let listeners = &self.listeners;
         let tag = self.tag;
         self.silent_listeners.retain(|(index, at)| {
@@ -180,21 +273,9 @@ impl ConnectionSet {
             !due
         });
         if now >= self.next_sweep {
-            self.next_sweep = now.plus_ms(IDLE_SWEEP_MS);
+            self.next_sweep = now.plus_ms(SWEEP_MS);
             self.close_idle(now);
-        }
-    }
-
-    fn close_idle(&mut self, now: Instant) {
-        for index in 0..self.slots.len() {
-            let Some(open) = &self.slots[index].open else {
-                continue;
-            };
-            let idle = now.ms_since(open.active) > self.limits.idle_ms;
-            if idle && open.requests_open == 0 && !open.closing {
-                self.stats.idle_closed += 1;
-                self.close(index as u32);
-            }
+            self.relieve(now);
         }
     }
 
@@ -220,7 +301,7 @@ impl ConnectionSet {
     }
 
     fn on_accepted(&mut self, now: Instant, socket: OwnedFd) {
-        if self.open >= self.limits.connections_max {
+        if !self.limits.connections.try_enter() {
             self.stats.refused += 1;
             return;
         }
@@ -232,20 +313,8 @@ impl ConnectionSet {
         });
         self.stats.accepted += 1;
         self.open += 1;
-        self.slots[index as usize].open = Some(Open {
-            socket: Arc::new(socket),
-            protocol: Connection::new(self.kind, self.limits.connection),
-            spare: Some(Vec::with_capacity(RECEIVE_BYTES)),
-            receiving: false,
-            sending: false,
-            sent: 0,
-            is_ready: false,
-            is_dirty: false,
-            closing: false,
-            requests_open: 0,
-            received: now,
-            active: now,
-        });
+        let protocol = Connection::new(self.kind, self.limits.connection);
+        self.slots[index as usize].open = Some(Open::new(socket, protocol, now));
         self.mark_dirty(index);
     }
 
@@ -266,10 +335,13 @@ impl ConnectionSet {
                 open.active = now;
                 open.received = now;
                 open.protocol.received(&buf);
+                if buf.len() == buf.capacity() && buf.capacity() < RECEIVE_BYTES_MAX {
+                    buf = Vec::with_capacity(RECEIVE_BYTES_MAX);
+                }
                 buf.clear();
                 open.spare = Some(buf);
                 self.mark_ready(index);
-                self.mark_dirty(index);
+                self.settle(index);
             }
             _ => self.close(index),
         }
@@ -292,7 +364,9 @@ impl ConnectionSet {
         match result {
             Ok(count) if count > 0 && !open.closing => {
                 open.active = now;
+                open.sent_at = now;
                 open.sent += count;
+                open.unsent -= count;
                 if open.sent < buf.len() {
                     open.sending = true;
                     ring.send(
@@ -301,12 +375,13 @@ impl ConnectionSet {
                         open.sent,
                         tag | SEND << OP_SHIFT | u64::from(index),
                     );
+                    self.settle(index);
                     return;
                 }
                 open.protocol.recycle(buf);
                 // Room for more answers may let more requests in.
                 self.mark_ready(index);
-                self.mark_dirty(index);
+                self.settle(index);
             }
             _ => self.close(index),
         }
@@ -315,22 +390,27 @@ impl ConnectionSet {
     /// Whether [`Self::next_request`] may give one.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty() && self.in_flight_bytes < self.limits.in_flight_bytes_max
+        !self.ready.is_empty() && !self.limits.answers.is_exhausted()
     }
 
-    /// The next whole request of any connection, while the bound on bytes in flight allows one.
+    /// The next whole request, of each connection in turn, while the budget for answers lasts.
     pub fn next_request(&mut self) -> Option<(Origin, ApiRequest)> {
-        while self.in_flight_bytes < self.limits.in_flight_bytes_max {
-            let index = *self.ready.front()?;
+        while !self.limits.answers.is_exhausted() {
+            let index = self.ready.pop_front()?;
+            let is_tight = self.limits.answers.is_tight();
             let entry = &mut self.slots[index as usize];
-            let Some(open) = entry.open.as_mut().filter(|open| !open.closing) else {
-                self.ready.pop_front();
+            let Some(open) = entry.open.as_mut() else {
                 continue;
             };
+            open.is_ready = false;
+            // What leaves makes it ready again.
+            if open.closing || (is_tight && open.counted.answers >= SHARE_BYTES) {
+                continue;
+            }
             match open.protocol.next_request() {
                 Ok(Some(inbound)) => {
                     open.requests_open += 1;
-                    self.in_flight_bytes += inbound.frame_bytes;
+                    open.in_flight_bytes += inbound.frame_bytes;
                     let origin = Origin {
                         connection: ConnectionId {
                             index,
@@ -341,22 +421,48 @@ impl ConnectionSet {
                         frame_bytes: inbound.frame_bytes,
                         received: open.received,
                     };
+                    self.mark_ready(index);
+                    self.settle(index);
                     return Some((origin, inbound.request));
                 }
-                Ok(None) => {
-                    open.is_ready = false;
-                    self.ready.pop_front();
-                    self.mark_dirty(index);
-                }
+                Ok(None) => self.settle(index),
                 Err(error) => {
                     tracing::debug!(%error, "closing a connection for what it sent");
                     self.stats.broken += 1;
-                    self.ready.pop_front();
                     self.close(index);
                 }
             }
         }
         None
+    }
+
+    /// Connections that were closed with requests not answered, since the last time this was asked:
+    /// whoever still works for them may stop.
+    pub fn take_abandoned(&mut self) -> Vec<ConnectionId> {
+        std::mem::take(&mut self.abandoned)
+    }
+
+    /// Whether a connection beyond its share must not be read from.
+    fn is_request_budget_used(&self) -> bool {
+        self.request_bytes >= self.limits.in_flight_bytes_max
+    }
+
+    /// Brings the sums over all connections up to date with one of them, and has it looked after.
+    fn settle(&mut self, index: u32) {
+        let Some(open) = self.slots[index as usize].open.as_mut() else {
+            return;
+        };
+        let now = open.account();
+        let before = std::mem::replace(&mut open.counted, now);
+        let is_large = open.protocol.buffered() >= SHARE_BYTES;
+        open.frame_since = is_large.then(|| open.frame_since.unwrap_or(open.active));
+        self.request_bytes = self.request_bytes - before.requests + now.requests;
+        if now.answers >= before.answers {
+            self.limits.answers.add(now.answers - before.answers);
+        } else {
+            self.limits.answers.sub(before.answers - now.answers);
+        }
+        self.mark_dirty(index);
     }
 
     /// Answers a request; nothing happens if its connection is gone.
@@ -369,7 +475,13 @@ impl ConnectionSet {
             return;
         };
         match open.protocol.respond_with(origin.slot, response) {
-            Ok(()) => self.mark_dirty(index),
+            Ok(()) => {
+                // A request may have waited for this answer.
+                if open.protocol.buffered() > 0 {
+                    self.mark_ready(index);
+                }
+                self.settle(index);
+            }
             Err(error) => {
                 let (api, version) = (response.api(), origin.version);
                 tracing::error!(%error, ?api, version, "an answer could not be written");
@@ -385,19 +497,19 @@ impl ConnectionSet {
             open.protocol.skip(origin.slot);
             // No send will follow, so whole requests that wait behind it are looked for now.
             self.mark_ready(index);
-            self.mark_dirty(index);
+            self.settle(index);
         }
     }
 
     fn finish(&mut self, origin: Origin) -> Option<&mut Open> {
         let ConnectionId { index, generation } = origin.connection;
-        self.in_flight_bytes -= origin.frame_bytes;
         let entry = &mut self.slots[index as usize];
         let open = entry
             .open
             .as_mut()
             .filter(|_| entry.generation == generation)?;
         open.requests_open -= 1;
+        open.in_flight_bytes -= origin.frame_bytes;
         Some(open)
     }
 
@@ -421,19 +533,27 @@ impl ConnectionSet {
     }
 
     fn close(&mut self, index: u32) {
-        let Some(open) = self.slots[index as usize].open.as_mut() else {
+        let entry = &mut self.slots[index as usize];
+        let Some(open) = entry.open.as_mut() else {
             return;
         };
         if !open.closing {
             open.closing = true;
             // Whatever is in flight on the socket ends now.
             let _ = rustix::net::shutdown(&open.socket, rustix::net::Shutdown::Both);
+            if open.requests_open > 0 {
+                let generation = entry.generation;
+                self.abandoned.push(ConnectionId { index, generation });
+            }
         }
         self.mark_dirty(index);
     }
 
     /// Ends a turn: starts the sends and receives that are due. One pass over what changed.
     pub fn flush(&mut self, ring: &mut Ring) {
+        self.feed_starved();
+        let is_short = self.is_request_budget_used();
+        let is_tight = self.limits.answers.is_tight();
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
             let Some(open) = self.slots[index as usize].open.as_mut() else {
@@ -450,18 +570,42 @@ impl ConnectionSet {
             {
                 open.sending = true;
                 open.sent = 0;
+                open.unsent = output.len();
+                // What lay unread before was read: the time for this one begins.
+                open.sent_at = self.now;
                 ring.send(&open.socket, output, 0, user | SEND << OP_SHIFT);
             }
-            if !open.receiving
-                && !open.is_ready
-                && open.protocol.wants_input()
-                && let Some(buf) = open.spare.take()
+            let is_greedy = is_tight && open.counted.answers >= SHARE_BYTES;
+            if open.receiving
+                || open.is_ready
+                || open.is_starved
+                || is_greedy
+                || !open.protocol.wants_input()
             {
+                continue;
+            }
+            if is_short && open.counted.requests >= SHARE_BYTES {
+                open.is_starved = true;
+                self.starved.push(index);
+            } else if let Some(buf) = open.spare.take() {
                 open.receiving = true;
                 ring.recv(&open.socket, buf, user | RECEIVE << OP_SHIFT);
             }
         }
         self.dirty = dirty;
+    }
+
+    /// Those that had to wait for memory are looked after again, once there is some.
+    fn feed_starved(&mut self) {
+        if self.is_request_budget_used() {
+            return;
+        }
+        for index in std::mem::take(&mut self.starved) {
+            if let Some(open) = self.slots[index as usize].open.as_mut() {
+                open.is_starved = false;
+                self.mark_dirty(index);
+            }
+        }
     }
 
     /// Frees a closing connection once nothing of it is in flight in the kernel.
@@ -471,6 +615,9 @@ impl ConnectionSet {
         if open.receiving || open.sending {
             return;
         }
+        self.request_bytes -= open.counted.requests;
+        self.limits.answers.sub(open.counted.answers);
+        self.limits.connections.leave();
         entry.open = None;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);

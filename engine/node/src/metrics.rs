@@ -166,7 +166,7 @@ impl LogMetrics {
 pub struct SetMetrics {
     /// Connections open now.
     pub open: Gauge,
-    /// Bytes of requests that are not answered yet.
+    /// Bytes of requests that arrive or are not answered yet.
     pub in_flight_bytes: Gauge,
     /// Connections accepted.
     pub accepted: Counter,
@@ -176,6 +176,8 @@ pub struct SetMetrics {
     pub broken: Counter,
     /// Connections closed for being idle.
     pub idle_closed: Counter,
+    /// Connections closed because memory was short and they kept some without using it.
+    pub shed: Counter,
 }
 
 impl SetMetrics {
@@ -187,6 +189,7 @@ impl SetMetrics {
         self.refused.set(stats.refused);
         self.broken.set(stats.broken);
         self.idle_closed.set(stats.idle_closed);
+        self.shed.set(stats.shed);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::background::{Background, Done, Mailbox, Task};
 use crate::client_loop::ClientLane;
 use crate::client_service::{Answer, ClientService, Lane};
 use crate::clock::{Clock, Now};
-use crate::connections::{ConnectionSet, Origin};
+use crate::connections::{AnswerBudget, ConnectionSet, Origin};
 use crate::log_loop::{LogCommand, LogDone, LogDriver, LogReport};
 use crate::peers::{PeerEvent, Peers};
 use crate::raft_service::{RaftService, Routed};
@@ -49,8 +49,18 @@ const LINGER_MS: u64 = 50;
 /// How long a node whose disk failed tells the voters so before it ends.
 const FAREWELL_MS: u64 = 300;
 
-/// Requests of one turn: bounds the time until its sends and writes are submitted.
-const REQUESTS_PER_TURN: usize = 1024;
+/// What one turn takes in of clients' requests, in bytes of Produce: bounds the time until its
+/// sends and writes are submitted.
+const TURN_BYTES: usize = 1024 * 1024;
+
+/// A byte of another request costs as much as so many of Produce: it is decoded field by field.
+const QUESTION_WEIGHT: usize = 8;
+
+/// What each request costs besides, as bytes of Produce.
+const REQUEST_WEIGHT: usize = 1024;
+
+/// Requests of peers in one turn.
+const PEER_REQUESTS_PER_TURN: usize = 256;
 
 /// How a raft loop ends badly.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +126,8 @@ pub struct Parts {
     pub controllers: ConnectionSet,
     /// Client connections, if this loop serves them itself.
     pub clients: Option<ConnectionSet>,
+    /// What clients' unread answers take.
+    pub answers: Arc<AnswerBudget>,
     /// Client loops, if there are any.
     pub lanes: Vec<ClientLane>,
     /// Links to peers.
@@ -223,6 +235,8 @@ pub struct RaftLoop {
     peer_events: Vec<PeerEvent>,
     answers: Vec<Answer>,
     lane_answers: Vec<Vec<Answer>>,
+    /// The last turn left requests of client loops for the next.
+    has_more_requests: bool,
 }
 
 impl RaftLoop {
@@ -240,6 +254,7 @@ impl RaftLoop {
             peer_events: Vec::new(),
             answers: Vec::new(),
             lane_answers,
+            has_more_requests: false,
         }
     }
 
@@ -271,6 +286,9 @@ impl RaftLoop {
         self.take_background_results(now);
         self.take_log_reports(now);
         self.take_peer_events(now);
+        self.forget_gone();
+        let room = self.parts.answers.room();
+        self.parts.client_service.set_room(room);
         self.serve_peers(now);
         self.serve_clients(now);
         self.fire_timers(now);
@@ -339,6 +357,7 @@ impl RaftLoop {
         let parts = &self.parts;
         let clients = parts.clients.as_ref();
         parts.peers.has_events()
+            || (self.has_more_requests && !self.is_held_back())
             || parts.controllers.has_ready()
             || (!self.is_held_back() && clients.is_some_and(ConnectionSet::has_ready))
             || self.lane_answers.iter().any(|answers| !answers.is_empty())
@@ -488,7 +507,10 @@ impl RaftLoop {
     }
 
     fn serve_peers(&mut self, now: Now) {
-        while let Some((origin, request)) = self.parts.controllers.next_request() {
+        for _ in 0..PEER_REQUESTS_PER_TURN {
+            let Some((origin, request)) = self.parts.controllers.next_request() else {
+                return;
+            };
             match self.parts.raft_service.on_request(origin, request) {
                 Routed::Raft(token, request) => {
                     self.parts.replica.on_request(now, token, &request);
@@ -505,28 +527,51 @@ impl RaftLoop {
     }
 
     fn serve_clients(&mut self, now: Now) {
-        for _ in 0..REQUESTS_PER_TURN {
-            if self.is_held_back() {
-                return;
-            }
+        let mut left = TURN_BYTES;
+        while left > 0 && !self.is_held_back() {
             let Some(clients) = self.parts.clients.as_mut() else {
                 break;
             };
             let Some((origin, request)) = clients.next_request() else {
                 break;
             };
+            left = left.saturating_sub(weight(&origin, &request));
             self.serve_client(now, Lane::Clients, origin, request);
             // At once, so that a connection's unread answers hold its next request back.
             self.hand_out_answers();
         }
         for index in 0..self.parts.lanes.len() {
             let requests = Arc::clone(&self.parts.lanes[index].requests);
-            while !self.is_held_back()
+            while left > 0
+                && !self.is_held_back()
                 && let Some(batch) = requests.receive()
             {
-                for (origin, request) in batch {
+                for (origin, request) in batch.requests {
+                    left = left.saturating_sub(weight(&origin, &request));
                     self.serve_client(now, Lane::Loop(index), origin, request);
                 }
+                self.parts
+                    .client_service
+                    .forget(Lane::Loop(index), &batch.gone);
+            }
+        }
+        self.has_more_requests = left == 0;
+    }
+
+    /// Clients that left are not read for any more.
+    fn forget_gone(&mut self) {
+        let parts = &mut self.parts;
+        let clients = parts
+            .clients
+            .as_mut()
+            .map(|clients| (Lane::Clients, clients));
+        for (lane, set) in [(Lane::Controllers, &mut parts.controllers)]
+            .into_iter()
+            .chain(clients)
+        {
+            let gone = set.take_abandoned();
+            if !gone.is_empty() {
+                parts.client_service.forget(lane, &gone);
             }
         }
     }
@@ -686,7 +731,12 @@ impl RaftLoop {
                             .expect("its request came from there"),
                     );
                 }
-                Lane::Loop(index) => self.lane_answers[index].push(answer),
+                Lane::Loop(index) => {
+                    if let Some(response) = &answer.response {
+                        self.parts.answers.charge(response);
+                    }
+                    self.lane_answers[index].push(answer);
+                }
             }
         }
         self.answers = answers;
@@ -763,6 +813,15 @@ impl RaftLoop {
             }
         }
     }
+}
+
+/// What a request costs a turn.
+fn weight(origin: &Origin, request: &ApiRequest) -> usize {
+    let bytes = match request {
+        ApiRequest::Produce(_) => origin.frame_bytes,
+        _ => origin.frame_bytes * QUESTION_WEIGHT,
+    };
+    bytes + REQUEST_WEIGHT
 }
 
 impl Log {

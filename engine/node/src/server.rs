@@ -9,7 +9,8 @@ use crate::client_loop::{ClientLane, ClientLoop, LANE_MAX, LaneOut};
 use crate::client_service::{ClientService, ProducerIds};
 use crate::clock::Clock;
 use crate::config::{Cores, Listener, ServerConfig, uuid};
-use crate::connections::{ConnectionSet, SetLimits};
+use crate::connections::{AnswerBudget, ConnectionCount, ConnectionSet, SetLimits};
+use crate::descriptors::ConnectionShares;
 use crate::directory::Directory;
 use crate::disk_io::DiskOps;
 use crate::format::{FormatError, Meta, check_formatted};
@@ -55,9 +56,13 @@ const BUSY_PORT_PAUSE: Duration = Duration::from_millis(10);
 /// Requests of one connection that may be answered out of order inside; more wait in the socket.
 const REQUESTS_IN_FLIGHT_MAX: usize = 1024;
 /// Answers of one connection that its client has not read; above, it is not read from.
-const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Room for controller connections beside the configured number for clients.
-const CONTROLLER_CONNECTIONS_MAX: usize = 1024;
+const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Largest request that is not a Produce.
+const QUESTION_BYTES_MAX: usize = 64 * 1024;
+/// Buffers that a connection keeps for its next answers are at most so large: of clients there are
+/// many, of peers a few, with large answers.
+const CLIENT_BUFFER_BYTES: usize = 16 * 1024;
+const PEER_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Why a node could not start, or had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -321,24 +326,23 @@ impl Node {
         let writer = opened.log.writer;
         let log = placement.start_log(writer, clock, &ring, &background, log_metrics)?;
         let client_stop = Arc::new(AtomicBool::new(false));
-        let lanes = self.start_client_loops(&placement, clock, &ring, &client_stop)?;
+        let shares = ConnectionShares::of_process(self.config.connections_max);
+        let limits = self.client_limits(shares);
+        let lanes = self.start_client_loops(&placement, clock, &ring, &client_stop, &limits)?;
         let clients = lanes.is_empty().then(|| {
             let listeners = self.client_listeners.clone();
             ConnectionSet::new(
                 ListenerKind::Client,
                 tags::CLIENTS,
                 listeners,
-                self.limits(),
+                limits.clone(),
             )
         });
         let controllers = ConnectionSet::new(
             ListenerKind::Controller,
             tags::CONTROLLERS,
             self.controller_listeners.clone(),
-            SetLimits {
-                connections_max: CONTROLLER_CONNECTIONS_MAX,
-                ..self.limits()
-            },
+            self.limits(shares.controllers, PEER_BUFFER_BYTES),
         );
         let parts = Parts {
             ring,
@@ -348,6 +352,7 @@ impl Node {
             client_service: ClientService::new(Arc::clone(&identity), directory, producer_ids),
             controllers,
             clients,
+            answers: limits.answers,
             lanes,
             peers: Peers::new(tags::PEERS, identity),
             log,
@@ -366,15 +371,28 @@ impl Node {
         Ok(result?)
     }
 
-    fn limits(&self) -> SetLimits {
+    /// For client listeners; client loops share the requests out among themselves.
+    fn client_limits(&self, shares: ConnectionShares) -> SetLimits {
+        let limits = self.limits(shares.clients, CLIENT_BUFFER_BYTES);
+        let share = limits.in_flight_bytes_max / self.config.client_loops.max(1);
         SetLimits {
-            connections_max: self.config.connections_max,
+            in_flight_bytes_max: share.max(self.config.frame_bytes_max),
+            ..limits
+        }
+    }
+
+    fn limits(&self, connections_max: usize, kept_bytes_max: usize) -> SetLimits {
+        SetLimits {
+            connections: ConnectionCount::new(connections_max),
             in_flight_bytes_max: self.config.in_flight_bytes_max,
+            answers: AnswerBudget::new(self.config.answers_bytes_max),
             idle_ms: self.config.connection_idle_ms,
             connection: Limits {
                 frame_bytes_max: self.config.frame_bytes_max,
+                question_bytes_max: QUESTION_BYTES_MAX,
                 requests_in_flight_max: REQUESTS_IN_FLIGHT_MAX,
                 output_bytes_max: OUTPUT_BYTES_MAX,
+                kept_bytes_max,
             },
         }
     }
@@ -433,13 +451,14 @@ impl Node {
         clock: Clock,
         ring: &Ring,
         stop: &Arc<AtomicBool>,
+        limits: &SetLimits,
     ) -> Result<Vec<ClientLane>, ServerError> {
         let mut lanes = Vec::new();
         for index in 0..self.config.client_loops {
             let requests = Mailbox::new(LANE_MAX, ring.waker());
             let (made, waker) = sync_channel(1);
             let (answers_out, answers_in) = sync_channel::<Arc<Mailbox<LaneOut>>>(1);
-            let (listeners, limits) = (self.client_listeners.clone(), self.limits());
+            let (listeners, limits) = (self.client_listeners.clone(), limits.clone());
             let (stop, wait) = (Arc::clone(stop), placement.wait);
             let to_raft = Arc::clone(&requests);
             let metrics = Arc::clone(&self.metrics.clients[index]);

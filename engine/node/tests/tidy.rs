@@ -49,6 +49,11 @@ const ARROWS: &[(&str, &str, &[&str])] = &[
             "quorate",
         ],
     ),
+    (
+        "fuzz/targets",
+        "quorate-fuzz",
+        &["quorate-raft", "quorate-storage", "quorate-net", "quorate"],
+    ),
 ];
 
 const COLUMNS_MAX: usize = 100;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 ///
 /// Real messages of the APIs served here have a handful. Empty strings take one byte on the wire
 /// and 24 in memory, so a large frame of them would be paid for twenty-fold without this bound.
-pub const ELEMENTS_MAX: usize = 100_000;
+pub const ELEMENTS_MAX: usize = 10_000;
 
 /// A position in received bytes. Records that it hands out are slices of the same memory.
 #[derive(Debug)]

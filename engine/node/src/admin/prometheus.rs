@@ -162,7 +162,7 @@ impl Scrape<'_> {
 
     fn write_connections(&self, page: &mut Exposition) {
         type Value = fn(&SetMetrics) -> i64;
-        let families: [(&str, Kind, &str, Value); 6] = [
+        let families: [(&str, Kind, &str, Value); 7] = [
             ("open", Kind::Gauge, "Connections open now.", |set| {
                 set.open.get()
             }),
@@ -195,6 +195,12 @@ impl Scrape<'_> {
                 Kind::Counter,
                 "Connections closed for being idle.",
                 |set| count_of(set.idle_closed.get()),
+            ),
+            (
+                "shed_total",
+                Kind::Counter,
+                "Connections closed because memory was short and they kept some without using it.",
+                |set| count_of(set.shed.get()),
             ),
         ];
         for (name, kind, help, value) in families {

@@ -3,8 +3,9 @@
 //! A Fetch with nothing to read is parked until there is something, or its time is over; one whose
 //! records are on the disk waits for the read.
 
-use super::{Answer, Asker, ClientService, positive_ms};
+use super::{Answer, Asker, ClientService, Lane, positive_ms};
 use crate::clock::Now;
+use crate::connections::{ConnectionId, SHARE_BYTES};
 use crate::replica::{CommittedRead, ReadId, Replica};
 use bytes::Bytes;
 use quorate_net::ApiResponse;
@@ -18,8 +19,9 @@ use quorate_net::wire::list_offsets::{
 };
 use quorate_raft::{Epoch, ErrorCode, Instant, LeaderInfo, Offset, Role};
 
-/// Records in one answer to a consumer, at most; one batch is always sent whole.
-const FETCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Records in one answer to a consumer, at most; one batch is always sent whole. The default of
+/// librdkafka and of the Java consumer for a partition, so that nobody gets less than it asks for.
+const FETCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The longest that a consumer's Fetch is held, whatever it asks for.
 const FETCH_WAIT_MAX_MS: u64 = 30_000;
@@ -112,7 +114,15 @@ impl ClientService {
 
     /// Answers a reader, or parks it until there is something.
     fn read(&mut self, now: Now, replica: &mut Replica, reader: Reader, answers: &mut Vec<Answer>) {
-        let error = match replica.read_committed(reader.from, reader.bytes_max) {
+        if self.room.last == 0 {
+            return self.wait_for_room(now, reader);
+        }
+        // Little at a time, rather than nothing, for those who read their answers.
+        let bytes_max = match self.room.plenty {
+            0 => reader.bytes_max.min(SHARE_BYTES),
+            _ => reader.bytes_max,
+        };
+        let error = match replica.read_committed(reader.from, bytes_max) {
             CommittedRead::Records(records) => {
                 answers.push(self.full_read(replica, reader, records));
                 return;
@@ -121,11 +131,7 @@ impl ClientService {
                 self.reading.insert(id, reader);
                 return;
             }
-            CommittedRead::Busy => {
-                self.busy_retry = now.instant.plus_ms(BUSY_RETRY_MS);
-                self.busy.push_back(reader);
-                return;
-            }
+            CommittedRead::Busy => return self.wait_for_room(now, reader),
             CommittedRead::AtEnd | CommittedRead::NotAvailable if reader.deadline > now.instant => {
                 self.parked.push(reader);
                 return;
@@ -136,6 +142,21 @@ impl ClientService {
             CommittedRead::NotLeader => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         };
         answers.push(self.failed_read(replica, reader, error));
+    }
+
+    fn wait_for_room(&mut self, now: Now, reader: Reader) {
+        self.busy_retry = now.instant.plus_ms(BUSY_RETRY_MS);
+        self.busy.push_back(reader);
+    }
+
+    /// Connections of this lane are gone: nobody reads for them any more.
+    pub fn forget(&mut self, lane: Lane, gone: &[ConnectionId]) {
+        let stays = |reader: &Reader| {
+            reader.asker.lane != lane || !gone.contains(&reader.asker.origin.connection)
+        };
+        self.parked.retain(stays);
+        self.busy.retain(stays);
+        self.reading.retain(|_, reader| stays(reader));
     }
 
     /// Reads for those that had to wait, in their order, as far as there is room.
@@ -179,7 +200,8 @@ impl ClientService {
         self.retry_busy(now, replica, answers);
     }
 
-    fn full_read(&self, replica: &Replica, mut reader: Reader, records: Vec<Bytes>) -> Answer {
+    fn full_read(&mut self, replica: &Replica, mut reader: Reader, records: Vec<Bytes>) -> Answer {
+        self.room.take(records.iter().map(Bytes::len).sum());
         let partition = reader.partition_mut();
         partition.records = records;
         fill_offsets(replica, partition);

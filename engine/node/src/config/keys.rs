@@ -261,10 +261,19 @@ keys! {
     IN_FLIGHT_BYTES_MAX = "quorate.in.flight.max.bytes",
         bytes(65536, 64 * 1024 * MIB),
         Value("67108864"),
-        "Requests and answers in memory above which no further requests are read. Not below \
-         quorate.frame.max.bytes.";
+        "Requests in memory, those that arrive and those that are not answered, above which \
+         senders wait; a connection may have 64 KiB in any case. Client loops share it out among \
+         themselves. Not below quorate.frame.max.bytes.";
+    ANSWERS_BYTES_MAX = "quorate.answers.max.bytes",
+        bytes(MIB, 64 * 1024 * MIB),
+        Value("134217728"),
+        "Answers in memory that clients have not read, over all connections. Above it a client \
+         with unread answers is not served further, and consumers get 64 KiB at a time. Above one \
+         and a half times as much nobody is served, and clients that have not read for 5 s are \
+         closed. Peers have as much of their own.";
     CONNECTION_IDLE = "quorate.connection.idle.ms", ms(1000), Value("600000"),
-        "A connection without a request for so long is closed.";
+        "A connection without a request for so long is closed, and so is one that does not take \
+         an answer for so long.";
     ADMIN_LISTENER = "admin.listener",
         Kind::Text("host:port, or none"),
         Value("127.0.0.1:9644"),
