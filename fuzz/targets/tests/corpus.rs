@@ -1,5 +1,5 @@
-//! Replays the committed corpus: inputs that reach much of the code, and in `fuzz/regressions` every
-//! input that ever found a fault.
+//! Replays the committed corpus: inputs that reach much of the code, and in `fuzz/regressions`
+//! every input that ever found a fault.
 
 use quorate_fuzz::{TARGETS, Target, corpus};
 use std::fs;
