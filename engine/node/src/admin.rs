@@ -18,6 +18,7 @@ mod health;
 mod history;
 mod http;
 pub mod inquiry;
+mod leader_view;
 mod process;
 mod prometheus;
 mod status;
@@ -30,6 +31,7 @@ use health::Check;
 use history::History;
 use http::{HTML, JSON, METRICS, Request, Response};
 use inquiry::{Inquirer, NodeStatus, Silence};
+use leader_view::LeaderView;
 use prometheus::Scrape;
 use quorate_raft::{Endpoint, NodeId};
 use serde::Serialize;
@@ -59,6 +61,8 @@ pub struct Facts {
     pub directory_id: String,
     /// When the process started, in ms since 1970.
     pub started_ms: i64,
+    /// Name of the log's topic.
+    pub topic: String,
     /// Where the log's files are.
     pub log_dir: PathBuf,
     /// Threads for clients.
@@ -131,6 +135,7 @@ pub fn bind(endpoint: &Endpoint) -> io::Result<TcpListener> {
 pub fn start(listener: TcpListener, admin: Admin) -> io::Result<()> {
     let connections = Connections::new(listener)?;
     let eyes = Eyes {
+        leader_view: LeaderView::start(admin.facts.topic.clone())?,
         admin,
         history: History::default(),
         asked: None,
@@ -142,6 +147,7 @@ pub fn start(listener: TcpListener, admin: Admin) -> io::Result<()> {
 /// The thread.
 struct Eyes {
     admin: Admin,
+    leader_view: LeaderView,
     history: History,
     /// When the state was asked for last, and what came of it.
     asked: Option<(quorate_raft::Instant, Option<Silence>)>,
@@ -240,6 +246,13 @@ impl Eyes {
         let checks = self.readiness(now);
         let facts = &self.admin.facts;
         let last = self.admin.inquirer.last();
+        let quorum = last.map(|last| {
+            let of_leader = match last.hears_leader {
+                true => self.leader_view.replicas(last),
+                false => None,
+            };
+            status::Quorum::of(facts, last, of_leader)
+        });
         json(&status::Status {
             version: env!("CARGO_PKG_VERSION"),
             node: status::Node {
@@ -252,7 +265,7 @@ impl Eyes {
             live: health::liveness(now.instant, self.silence()).ok,
             ready: checks.iter().all(|check| check.ok),
             checks,
-            quorum: last.map(|last| status::Quorum::of(facts, last)),
+            quorum,
         })
     }
 }

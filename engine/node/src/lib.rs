@@ -12,6 +12,7 @@ pub mod client_service;
 pub mod clock;
 pub mod config;
 pub mod connections;
+pub mod describe_client;
 pub mod descriptors;
 pub mod dev;
 pub mod directory;

@@ -227,6 +227,7 @@ impl Node {
                 cluster_id: self.meta.cluster_id.clone(),
                 directory_id: uuid::encode(self.meta.directory_id),
                 started_ms: self.clock.read().wall_ms,
+                topic: self.config.topic_name.clone(),
                 log_dir: self.config.topic_dir(),
                 client_loops: self.config.client_loops,
             },

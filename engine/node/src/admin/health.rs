@@ -87,8 +87,15 @@ fn leader_known(status: &NodeStatus) -> Check {
                 format!("this node has resigned, and nobody leads a later epoch than {epoch}");
             Check::new("leader", false, says)
         }
-        (_, Some(id)) => Check::new("leader", true, format!("node {id} leads epoch {epoch}")),
-        (_, None) => Check::new("leader", false, format!("none is known in epoch {epoch}")),
+        (Role::Leader | Role::Follower, Some(id)) => {
+            Check::new("leader", true, format!("node {id} leads epoch {epoch}"))
+        }
+        // It may still name the last one.
+        (Role::Prospective | Role::Candidate, _) => {
+            let says = format!("none; this node stands for election after epoch {epoch}");
+            Check::new("leader", false, says)
+        }
+        _ => Check::new("leader", false, format!("none is known in epoch {epoch}")),
     }
 }
 
@@ -181,6 +188,8 @@ pub(super) mod tests {
     fn without_a_leader_nobody_is_ready() {
         for role in [Role::Unattached, Role::Prospective, Role::Candidate] {
             assert_eq!(failed(&status(role, None)), ["leader"]);
+            let last = failed(&status(role, Some(2)));
+            assert_eq!(last, ["leader"], "the last one is not followed any more");
         }
         assert_eq!(failed(&status(Role::Resigned, Some(1))), ["leader"]);
     }

@@ -180,3 +180,46 @@ pub enum Silence {
     /// It was asked then, and has not answered.
     Since(Instant),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::health::tests::{ms, status};
+    use super::*;
+    use quorate_ring::{Ring, RingConfig};
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn ends() -> (Ring, Inquirer, Respondent) {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let waker = Arc::new(OnceLock::new());
+        let (mut inquirer, respondent) = inquiry(Arc::clone(&waker));
+        let before = inquirer.ask(ms(1), SHORT).err();
+        assert_eq!(before, Some(Silence::NotStarted));
+        assert!(waker.set(ring.waker()).is_ok());
+        (ring, inquirer, respondent)
+    }
+
+    #[test]
+    fn a_silent_loop_is_waited_for_once_and_its_late_answer_counts() {
+        let (_ring, mut inquirer, mut respondent) = ends();
+        assert!(!respondent.is_asked());
+        let since = Some(Silence::Since(ms(10)));
+        assert_eq!(inquirer.ask(ms(10), SHORT).err(), since);
+        assert!(respondent.is_asked());
+        // Without waiting, or this test would never end.
+        let long = Duration::from_secs(100_000);
+        assert_eq!(inquirer.ask(ms(7_000), long).err(), since);
+        respondent.answer(status(Role::Leader, Some(1)));
+        assert!(!respondent.is_asked(), "one answer for both");
+        assert_eq!(
+            inquirer.ask(ms(8_000), SHORT).err(),
+            Some(Silence::Since(ms(8_000)))
+        );
+        assert!(inquirer.last().is_some());
+        respondent.answer(status(Role::Leader, Some(1)));
+        respondent.answer(status(Role::Leader, Some(1)));
+        let since = Some(Silence::Since(ms(8_001)));
+        assert_eq!(inquirer.ask(ms(8_001), SHORT).err(), since, "asked anew");
+        assert!(respondent.is_asked());
+    }
+}

@@ -79,18 +79,20 @@ pub(super) fn role_name(role: Role) -> &'static str {
 }
 
 impl Quorum {
-    /// From the state that the raft loop told.
-    pub(super) fn of(facts: &Facts, status: &NodeStatus) -> Self {
+    /// From the state that the raft loop told, and what the leader says if this node is not it.
+    pub(super) fn of(facts: &Facts, status: &NodeStatus, of_leader: Option<Vec<Replica>>) -> Self {
         let led = status.leader.leader_id;
-        let replicas = match &status.quorum {
-            Some(quorum) => {
+        let is_leaders_view = status.quorum.is_some() || of_leader.is_some();
+        let replicas = match (&status.quorum, of_leader) {
+            (Some(quorum), _) => {
                 let voters = quorum.voters.iter().map(|replica| (replica, true));
                 let observers = quorum.observers.iter().map(|replica| (replica, false));
                 let all = voters.chain(observers);
                 all.map(|(replica, is_voter)| described(status, replica, is_voter))
                     .collect()
             }
-            None => configured(facts, status),
+            (None, Some(replicas)) => replicas,
+            (None, None) => configured(facts, status),
         };
         Self {
             role: role_name(status.role),
@@ -103,7 +105,7 @@ impl Quorum {
             flushed_offset: status.flushed.0,
             changed_ms: status.changed.wall_ms,
             changed_reason: status.changed.reason,
-            is_leaders_view: status.quorum.is_some(),
+            is_leaders_view,
             replicas,
         }
     }
@@ -141,7 +143,7 @@ fn configured(facts: &Facts, status: &NodeStatus) -> Vec<Replica> {
         Replica {
             id,
             is_voter,
-            is_leader: status.leader.leader_id == Some(id),
+            is_leader: status.role == Role::Follower && status.leader.leader_id == Some(id),
             endpoint: endpoint_of(status, id),
             log_end_offset: is_own.then_some(status.log_end.0),
             lag: behind.filter(|_| is_own),
@@ -172,6 +174,7 @@ mod tests {
             cluster_id: "C".into(),
             directory_id: "D".into(),
             started_ms: 5,
+            topic: "t".into(),
             log_dir: "/none".into(),
             client_loops: 0,
         }
@@ -209,7 +212,7 @@ mod tests {
             ],
             observers: vec![replica(9, None, None)],
         });
-        let quorum = Quorum::of(&facts(), &leader);
+        let quorum = Quorum::of(&facts(), &leader, None);
         assert!(quorum.is_leaders_view);
         let lags: Vec<_> = quorum.replicas.iter().map(|one| one.lag).collect();
         assert_eq!(lags, [Some(0), Some(5), None]);
@@ -223,14 +226,14 @@ mod tests {
         let mut follower = status(Role::Follower, Some(2));
         follower.voters = voters();
         follower.leader_high_watermark = Some(Offset(60));
-        let quorum = Quorum::of(&facts(), &follower);
+        let quorum = Quorum::of(&facts(), &follower, None);
         assert!(!quorum.is_leaders_view);
         assert_eq!((quorum.leader_id, quorum.high_watermark), (2, -1));
         let lags: Vec<_> = quorum.replicas.iter().map(|one| one.lag).collect();
         assert_eq!(lags, [Some(10), None]);
         follower.is_voter = false;
         follower.voters = VoterSet::default();
-        let quorum = Quorum::of(&facts(), &follower);
+        let quorum = Quorum::of(&facts(), &follower, None);
         assert_eq!(quorum.replicas.len(), 1);
         assert!(!quorum.replicas[0].is_voter);
     }

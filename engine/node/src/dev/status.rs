@@ -4,14 +4,10 @@
 //! what it learns to the supervisor and decides nothing.
 
 use super::supervisor::Event;
-use quorate_net::wire::describe_quorum::{
-    DescribeQuorumPartition, DescribeQuorumPartitionResponse, DescribeQuorumRequest,
-    DescribeQuorumTopic,
-};
-use quorate_net::{ApiResponse, Outbound};
+use crate::describe_client::DescribeClient;
+use quorate_net::wire::describe_quorum::DescribeQuorumPartitionResponse;
 use quorate_raft::{Endpoint, Epoch, NodeId, Offset};
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -95,103 +91,28 @@ struct Watcher {
     voters: Vec<(NodeId, Endpoint)>,
     topic: String,
     /// To the last leader.
-    connection: Option<Connection>,
+    connection: Option<DescribeClient>,
 }
 
 impl Watcher {
     /// The leader's answer; `None` if nobody says that it leads.
     fn ask_all(&mut self) -> Option<QuorumStatus> {
         if let Some(mut leader) = self.connection.take()
-            && let Ok(Some(status)) = leader.ask(&self.topic)
+            && let Ok(Some(partition)) = leader.ask(&self.topic)
         {
             self.connection = Some(leader);
-            return Some(status);
+            return Some(QuorumStatus::of(&partition));
         }
         for (_, address) in &self.voters {
-            let asked = Connection::open(address).and_then(|mut connection| {
-                let status = connection.ask(&self.topic)?;
-                Ok((connection, status))
+            let asked = DescribeClient::open(address, PATIENCE).and_then(|mut connection| {
+                let partition = connection.ask(&self.topic)?;
+                Ok((connection, partition))
             });
-            if let Ok((connection, Some(status))) = asked {
+            if let Ok((connection, Some(partition))) = asked {
                 self.connection = Some(connection);
-                return Some(status);
+                return Some(QuorumStatus::of(&partition));
             }
         }
         None
     }
-}
-
-struct Connection {
-    stream: TcpStream,
-    outbound: Outbound,
-    asked: i32,
-}
-
-impl Connection {
-    /// Connects and learns what the voter speaks.
-    fn open(address: &Endpoint) -> io::Result<Self> {
-        let resolved = (&*address.host, address.port).to_socket_addrs()?.next();
-        let resolved = resolved.ok_or(io::ErrorKind::NotFound)?;
-        let stream = TcpStream::connect_timeout(&resolved, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut connection = Self {
-            stream,
-            outbound: Outbound::new("quorate-dev"),
-            asked: 0,
-        };
-        while !connection.outbound.is_ready() {
-            // Nothing was asked yet, so nothing but the negotiation is answered.
-            connection.exchange()?;
-        }
-        Ok(connection)
-    }
-
-    /// What the voter at the other end says of the quorum; `None` if it does not lead it.
-    fn ask(&mut self, topic: &str) -> io::Result<Option<QuorumStatus>> {
-        self.asked = self.asked.wrapping_add(1);
-        let request = DescribeQuorumRequest {
-            topics: vec![DescribeQuorumTopic {
-                topic_name: topic.to_owned(),
-                partitions: vec![DescribeQuorumPartition::default()],
-            }],
-        };
-        let enqueued = self.outbound.enqueue(&request.into(), self.asked);
-        enqueued.map_err(io::Error::other)?;
-        loop {
-            if let Some(response) = self.exchange()? {
-                return Ok(leader_status(&response));
-            }
-        }
-    }
-
-    /// Sends what is to be sent and reads once, unless an answer is there already.
-    fn exchange(&mut self) -> io::Result<Option<ApiResponse>> {
-        if let Some(output) = self.outbound.take_output() {
-            self.stream.write_all(&output)?;
-        }
-        self.read()?;
-        let response = self.outbound.next_response().map_err(io::Error::other)?;
-        Ok(response.map(|(_, response)| response))
-    }
-
-    fn read(&mut self) -> io::Result<()> {
-        let mut bytes = [0; 16 << 10];
-        match self.stream.read(&mut bytes)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            count => {
-                self.outbound.received(&bytes[..count]);
-                Ok(())
-            }
-        }
-    }
-}
-
-fn leader_status(response: &ApiResponse) -> Option<QuorumStatus> {
-    let ApiResponse::DescribeQuorum(response) = response else {
-        return None;
-    };
-    let partition = response.topics.first()?.partitions.first()?;
-    let leads = response.error_code.is_none() && partition.error_code.is_none();
-    (leads && partition.leader_id >= 0).then(|| QuorumStatus::of(partition))
 }

@@ -29,6 +29,8 @@ pub struct Node {
     pub id: i32,
     /// Its client listener, `host:port`.
     pub address: String,
+    /// HOST:PORT of its admin listener.
+    pub admin: String,
     /// Its data directory.
     pub dir: PathBuf,
     /// Its process; after a restart another one.
@@ -390,11 +392,18 @@ fn parse_nodes(json: &str) -> Option<Vec<Node>> {
         Some(Node {
             id: i32::try_from(voter["id"].as_i64()?).ok()?,
             address: voter["address"].as_str()?.to_owned(),
+            admin: admin_of(voter["admin_address"].as_str()?)?,
             dir: PathBuf::from(voter["dir"].as_str()?),
             process: Running::new(i32::try_from(voter["pid"].as_i64()?).ok()?),
         })
     };
     value["voters"].as_array()?.iter().map(node).collect()
+}
+
+/// HOST:PORT of a URL without a path.
+fn admin_of(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("http://")?;
+    Some(rest.trim_end_matches('/').to_owned())
 }
 
 fn show_end(path: &Path) {

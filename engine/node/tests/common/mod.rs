@@ -8,9 +8,11 @@
 #![allow(dead_code, unused_imports)] // each test file uses its own part of this
 
 mod background;
+mod browser;
 mod clients;
 mod cluster;
 mod command;
+mod http;
 mod load;
 mod log_files;
 mod lone;
@@ -20,9 +22,11 @@ mod seccomp;
 mod watch;
 
 pub use background::Background;
+pub use browser::Browser;
 pub use clients::{Record, client_config, consumer_from, read_all};
 pub use cluster::{Cluster, Described, Node};
 pub use command::{Finished, QUORATE, Running, quorate, run};
+pub use http::{Answered, Samples, exchange, get, parse_metrics, scrape};
 pub use load::{Acked, Load, LoadReport, RecordId};
 pub use log_files::{assert_same_logs, committed_bytes};
 pub use lone::{
