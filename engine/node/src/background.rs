@@ -1,9 +1,10 @@
 //! The background threads: everything that blocks on files or names and must stay off the loops.
 //!
 //! One for state files, segment rolls and cuts, which votes and commits wait for; one for reads for
-//! replicas and consumers that lag; one for name look-ups, which can take many seconds. Preparing
-//! spare segments is done in small steps on the first, and only while nothing else waits there.
-//! They decide nothing: results go back to the loop that asked.
+//! replicas and consumers that lag; one that starts a thread for each name look-up, since a name
+//! that takes half a minute to fail must not hold up that of a peer that is there. Preparing spare
+//! segments is done in small steps on the first, and only while nothing else waits there. They
+//! decide nothing: results go back to the loop that asked.
 
 use crate::replica::ReadId;
 use bytes::Bytes;
@@ -52,9 +53,7 @@ pub enum Task {
     },
     /// Look a host name up.
     Resolve {
-        /// Whose endpoint it is; comes back.
-        peer: NodeId,
-        /// The name and port.
+        /// The name and port; comes back.
         endpoint: Endpoint,
     },
 }
@@ -80,8 +79,8 @@ pub enum Done {
     },
     /// The name is looked up.
     Resolved {
-        /// Whose endpoint.
-        peer: NodeId,
+        /// The name and port.
+        endpoint: Endpoint,
         /// Its addresses, best first.
         result: io::Result<Vec<SocketAddr>>,
     },
@@ -259,6 +258,7 @@ impl Worker {
                 Ok((Task::Storage(job), results)) if job.is_prepare() => {
                     self.prepare.push_back((job, results));
                 }
+                Ok((Task::Resolve { endpoint }, results)) => self.look_up(endpoint, results),
                 Ok((task, results)) => {
                     let done = self.carry_out(task);
                     self.post(&results, done);
@@ -287,21 +287,38 @@ impl Worker {
                 id,
                 result: plan.run(&FileDisk),
             },
-            Task::Resolve { peer, endpoint } => Done::Resolved {
-                peer,
-                result: (&*endpoint.host, endpoint.port)
-                    .to_socket_addrs()
-                    .map(Iterator::collect),
-            },
+            Task::Resolve { .. } => unreachable!("each look-up has a thread of its own"),
         }
     }
 
-    /// Results outnumber tasks under way never, so the box has room.
-    fn post(&self, results: &Mailbox<Done>, done: Done) {
-        self.counts.ended(&done);
-        assert!(
-            results.send(done).is_ok(),
-            "a loop left more than {RESULTS_MAX} results unread"
-        );
+    /// Starts a look-up. There are as many at a time as names in use: [`crate::peers::Peers`] asks
+    /// for a name again only when it was answered.
+    fn look_up(&self, endpoint: Endpoint, results: Arc<Mailbox<Done>>) {
+        let (counts, back) = (Arc::clone(&self.counts), Arc::clone(&results));
+        let looked_up = endpoint.clone();
+        let run = move || {
+            let found = (&*endpoint.host, endpoint.port).to_socket_addrs();
+            let result = found.map(Iterator::collect);
+            post(&counts, &back, Done::Resolved { endpoint, result });
+        };
+        let thread = std::thread::Builder::new().name("name".into()).spawn(run);
+        if let Err(error) = thread {
+            let result = Err(error);
+            let endpoint = looked_up;
+            self.post(&results, Done::Resolved { endpoint, result });
+        }
     }
+
+    fn post(&self, results: &Mailbox<Done>, done: Done) {
+        post(&self.counts, results, done);
+    }
+}
+
+/// Results outnumber tasks under way never, so the box has room.
+fn post(counts: &BackgroundCounts, results: &Mailbox<Done>, done: Done) {
+    counts.ended(&done);
+    assert!(
+        results.send(done).is_ok(),
+        "a loop left more than {RESULTS_MAX} results unread"
+    );
 }

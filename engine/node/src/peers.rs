@@ -43,9 +43,7 @@ pub enum PeerEvent {
     ClientEndpoints(Vec<(NodeId, Endpoint)>),
     /// The name of an endpoint has to be looked up; answer with [`Peers::on_resolved`].
     Resolve {
-        /// The peer.
-        peer: NodeId,
-        /// Its endpoint.
+        /// The endpoint.
         endpoint: Endpoint,
     },
 }
@@ -72,6 +70,12 @@ pub struct Peers {
     client_id: String,
     links: Vec<Option<Link>>,
     by_peer: HashMap<NodeId, usize>,
+    /// Endpoints whose names are being looked up. A look-up may outlive the link that asked for it,
+    /// and then serves the next link to the same endpoint: a name is never looked up twice at once.
+    look_ups: Vec<Endpoint>,
+    /// How many addresses of a peer did not answer at all, one after the other: its next link
+    /// begins behind them.
+    silent_addresses: HashMap<NodeId, usize>,
     dirty: Vec<usize>,
     events: Vec<PeerEvent>,
     directory_complete: bool,
@@ -114,6 +118,8 @@ impl Peers {
             identity,
             links: Vec::new(),
             by_peer: HashMap::new(),
+            look_ups: Vec::new(),
+            silent_addresses: HashMap::new(),
             dirty: Vec::new(),
             events: Vec::new(),
             directory_complete: false,
@@ -149,6 +155,9 @@ impl Peers {
                 link.request = Some((id, request));
                 self.mark_dirty(index);
                 return;
+            }
+            if is_stuck && link.state == LinkState::Connecting {
+                *self.silent_addresses.entry(to.id).or_default() += 1;
             }
             self.drop_link(index);
         }
@@ -194,64 +203,75 @@ impl Peers {
         self.by_peer.insert(peer_id, index);
         match endpoint.host.parse::<IpAddr>() {
             Ok(ip) => {
-                let address = SocketAddr::new(ip, endpoint.port);
-                self.on_resolved(ring, peer_id, Ok(vec![address]));
+                let addresses = vec![SocketAddr::new(ip, endpoint.port)];
+                self.connect(ring, index, addresses);
             }
-            Err(_) => self.events.push(PeerEvent::Resolve {
-                peer: peer_id,
-                endpoint,
-            }),
+            Err(_) if self.look_ups.contains(&endpoint) => {}
+            Err(_) => {
+                self.look_ups.push(endpoint.clone());
+                self.events.push(PeerEvent::Resolve { endpoint });
+            }
         }
     }
 
-    /// A name look-up ended.
+    /// A name look-up ended. Links that were opened meanwhile and wait for the same name take it.
     pub fn on_resolved(
         &mut self,
         ring: &mut Ring,
-        peer: NodeId,
+        endpoint: &Endpoint,
         result: io::Result<Vec<SocketAddr>>,
     ) {
-        let Some(&index) = self.by_peer.get(&peer) else {
-            return;
-        };
-        let link = self.links[index].as_mut().expect("a peer's link exists");
-        if link.state != LinkState::Resolving {
-            return;
+        self.look_ups.retain(|name| name != endpoint);
+        if let Err(error) = &result {
+            tracing::debug!(%endpoint, %error, "cannot look a peer's host name up");
         }
-        match result {
-            Ok(addresses) => {
-                link.addresses = addresses;
-                link.addresses.reverse();
-                self.connect_next(ring, index, RequestFailure::Disconnected);
+        for index in 0..self.links.len() {
+            let waits = |link: &Link| {
+                link.state == LinkState::Resolving
+                    && !link.closing
+                    && link.peer.endpoint == *endpoint
+            };
+            if !self.links[index].as_ref().is_some_and(waits) {
+                continue;
             }
-            Err(error) => {
-                tracing::debug!(peer, %error, "cannot resolve a peer's host name");
-                self.fail(index, RequestFailure::Disconnected);
+            match &result {
+                Ok(addresses) => self.connect(ring, index, addresses.clone()),
+                Err(_) => self.fail(index, RequestFailure::Disconnected),
             }
         }
+    }
+
+    fn connect(&mut self, ring: &mut Ring, index: usize, mut addresses: Vec<SocketAddr>) {
+        let link = self.links[index].as_mut().expect("it is being opened");
+        if !addresses.is_empty() {
+            let silent = self.silent_addresses.get(&link.peer.id).unwrap_or(&0);
+            let first = silent % addresses.len();
+            addresses.rotate_left(first);
+        }
+        addresses.reverse();
+        link.addresses = addresses;
+        self.connect_next(ring, index, RequestFailure::Disconnected);
     }
 
     /// Tries the next address of the peer; fails the request when there is none left.
     fn connect_next(&mut self, ring: &mut Ring, index: usize, failure: RequestFailure) {
         let user = self.tag | CONNECT << OP_SHIFT | index as u64;
         let link = self.links[index].as_mut().expect("it is being connected");
-        let Some(address) = link.addresses.pop() else {
-            self.fail(index, failure);
-            return;
-        };
-        match new_socket(address) {
-            Ok(socket) => {
-                let socket = Arc::new(socket);
-                ring.connect(&socket, address, user);
-                link.socket = Some(socket);
-                link.state = LinkState::Connecting;
-                link.busy += 1;
-            }
-            Err(error) => {
-                tracing::warn!(%address, %error, "cannot make a socket");
-                self.fail(index, RequestFailure::Disconnected);
+        while let Some(address) = link.addresses.pop() {
+            match new_socket(address) {
+                Ok(socket) => {
+                    let socket = Arc::new(socket);
+                    ring.connect(&socket, address, user);
+                    link.socket = Some(socket);
+                    link.state = LinkState::Connecting;
+                    link.busy += 1;
+                    return;
+                }
+                // A host without IPv6, for one, has no sockets of that family.
+                Err(error) => tracing::warn!(%address, %error, "cannot make a socket"),
             }
         }
+        self.fail(index, failure);
     }
 
     /// Takes a completion that carries this tag.
@@ -274,6 +294,7 @@ impl Peers {
         match kind {
             CompletionKind::Connected(Ok(())) => {
                 link.state = LinkState::Up;
+                self.silent_addresses.remove(&link.peer.id);
                 self.mark_dirty(index);
             }
             CompletionKind::Connected(Err(error)) => {
@@ -536,3 +557,6 @@ fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
     sockopt::set_tcp_nodelay(&socket, true)?;
     Ok(socket)
 }
+
+#[cfg(test)]
+mod tests;

@@ -427,10 +427,10 @@ impl RaftLoop {
                     }
                     self.parts.replica.on_read(id, result);
                 }
-                Done::Resolved { peer, result } => {
+                Done::Resolved { endpoint, result } => {
                     self.parts
                         .peers
-                        .on_resolved(&mut self.parts.ring, peer, result);
+                        .on_resolved(&mut self.parts.ring, &endpoint, result);
                 }
             }
         }
@@ -486,10 +486,8 @@ impl RaftLoop {
                     let complete = directory.is_complete(self.parts.replica.raft().voters());
                     self.parts.peers.set_directory_complete(complete);
                 }
-                PeerEvent::Resolve { peer, endpoint } => {
-                    self.parts
-                        .background
-                        .start_task(Task::Resolve { peer, endpoint });
+                PeerEvent::Resolve { endpoint } => {
+                    self.parts.background.start_task(Task::Resolve { endpoint });
                 }
             }
         }

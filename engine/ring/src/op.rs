@@ -26,6 +26,8 @@ pub(crate) enum Op {
         address: SocketAddr,
         /// The same in the kernel's form, once io_uring needs it.
         raw: Option<Box<SockAddr>>,
+        /// Whether the kernel was asked already, by the engine with threads.
+        begun: bool,
     },
     Recv {
         socket: Arc<OwnedFd>,
@@ -79,6 +81,13 @@ impl Op {
         self.socket().is_some()
     }
 
+    /// Whether it is to be submitted again by whoever got `result`: a signal interrupted it before
+    /// anything was moved. Disk operations are left to the caller, who must know; a connection that
+    /// is being made goes on, and can't be begun again.
+    pub(crate) fn is_interrupted(&self, result: i32) -> bool {
+        result == -libc::EINTR && matches!(self, Op::Recv { .. } | Op::Send { .. })
+    }
+
     /// Whether `result` is all it was to do: what a link asks of a disk operation.
     pub(crate) fn is_complete(&self, result: i32) -> bool {
         match self {
@@ -111,6 +120,7 @@ impl Op {
                 socket,
                 address,
                 raw,
+                ..
             } => {
                 let (start, len) = raw.insert(SockAddr::new(*address)).as_raw();
                 opcode::Connect::new(fd(socket), start, len).build()

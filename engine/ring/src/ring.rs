@@ -52,7 +52,8 @@ pub struct Counters {
     /// Turns that found completions on the kernel's overflow list: the ring is too small. Always 0
     /// with threads.
     pub overflows: u64,
-    /// System calls that failed for a moment (EAGAIN, EBUSY) and are made again by the next turn.
+    /// System calls that failed for a moment (EAGAIN, EBUSY, ENOMEM) and are made again by the next
+    /// turn.
     pub retries: u64,
 }
 
@@ -107,6 +108,7 @@ impl Ring {
                 socket: socket.clone(),
                 address,
                 raw: None,
+                begun: false,
             },
             user,
             false,

@@ -236,23 +236,21 @@ fn first_missing(needed: &[(bool, &'static str)]) -> Result<(), RingError> {
 
 fn explain(call: &'static str, error: io::Error) -> RingError {
     let errno = error.raw_os_error().unwrap_or(0);
-    let hint = match errno {
-        libc::EPERM | libc::EACCES => refused_hint(),
-        libc::ENOSYS if seccomp_filter_active() => HINT_SECCOMP,
-        libc::ENOSYS => HINT_KERNEL,
-        _ => return RingError::Os(error),
-    };
-    RingError::Forbidden { call, errno, hint }
+    let sysctl = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    match hint(errno, sysctl.trim(), seccomp_filter_active()) {
+        Some(hint) => RingError::Forbidden { call, errno, hint },
+        None => RingError::Os(error),
+    }
 }
 
-fn refused_hint() -> &'static str {
-    let sysctl = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
-    if !matches!(sysctl.trim(), "" | "0") {
-        HINT_SYSCTL
-    } else if seccomp_filter_active() {
-        HINT_SECCOMP
-    } else {
-        HINT_MODULE
+/// Who forbids io_uring, told by the error and what /proc says; None if it is not forbidden.
+fn hint(errno: i32, sysctl: &str, filtered: bool) -> Option<&'static str> {
+    match errno {
+        libc::EPERM | libc::EACCES if !matches!(sysctl, "" | "0") => Some(HINT_SYSCTL),
+        libc::EPERM | libc::EACCES | libc::ENOSYS if filtered => Some(HINT_SECCOMP),
+        libc::EPERM | libc::EACCES => Some(HINT_MODULE),
+        libc::ENOSYS => Some(HINT_KERNEL),
+        _ => None,
     }
 }
 
@@ -261,4 +259,30 @@ fn seccomp_filter_active() -> bool {
     status
         .lines()
         .any(|line| line.split_whitespace().eq(["Seccomp:", "2"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_names_who_forbids_it() {
+        // Setting the sysctl would take io_uring from everything on the machine, so it is not
+        // tried out.
+        for (errno, sysctl, filtered, expected) in [
+            (libc::EPERM, "1", true, Some(HINT_SYSCTL)),
+            (libc::EPERM, "2", false, Some(HINT_SYSCTL)),
+            (libc::EPERM, "0", true, Some(HINT_SECCOMP)),
+            (libc::ENOSYS, "0", true, Some(HINT_SECCOMP)),
+            (libc::EACCES, "0", false, Some(HINT_MODULE)),
+            (libc::EPERM, "", false, Some(HINT_MODULE)),
+            (libc::ENOSYS, "", false, Some(HINT_KERNEL)),
+            (libc::EMFILE, "2", true, None),
+        ] {
+            let hint = hint(errno, sysctl, filtered);
+            assert_eq!(hint, expected, "{errno} {sysctl} {filtered}");
+        }
+        assert!(HINT_SYSCTL.contains("kernel.io_uring_disabled"));
+        assert!(HINT_SECCOMP.contains("--security-opt seccomp="));
+    }
 }

@@ -10,11 +10,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 on_both_engines! {
     echo_returns_what_each_client_sent,
     tiny_ring_serves_more_connections_than_its_queues_hold,
     connect_reaches_a_listener_and_hears_a_refusal,
+    connect_that_nobody_answers_ends_when_it_is_shut_down_or_cancelled,
     received_bytes_go_behind_those_already_there,
     large_send_is_not_cut_short,
     send_to_a_closed_connection_is_an_error_not_a_signal,
@@ -172,6 +174,43 @@ fn connect_reaches_a_listener_and_hears_a_refusal(engine: Engine) {
         panic!("{kind:?}")
     };
     assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
+}
+
+/// A listener that takes no connection any more, not even a request for one, and what fills it.
+fn deaf() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&socket, 0).unwrap();
+    let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    let patience = Duration::from_millis(200);
+    let fill = (0..10).map_while(|_| TcpStream::connect_timeout(&address, patience).ok());
+    let fill: Vec<_> = fill.collect();
+    assert!(fill.len() < 10, "it still listens");
+    (socket, address, fill)
+}
+
+fn connect_that_nobody_answers_ends_when_it_is_shut_down_or_cancelled(engine: Engine) {
+    let (_socket, address, _fill) = deaf();
+    let mut ring = ring(engine, 8);
+    let ends = |ring: &mut Ring, end: &dyn Fn(&mut Ring, &Arc<OwnedFd>)| {
+        let socket = tcp_socket();
+        ring.connect(&socket, address, 1);
+        let mut out = Vec::new();
+        ring.turn(quorate_ring::Wait::No, &mut out).unwrap();
+        assert!(out.is_empty());
+        end(ring, &socket);
+        let kind = run(ring, 1).remove(0).kind;
+        assert!(
+            matches!(kind, CompletionKind::Connected(Err(_))),
+            "{kind:?}"
+        );
+    };
+    ends(&mut ring, &|_, socket| {
+        // Says ENOTCONN, and gives the connection up all the same.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    });
+    ends(&mut ring, &|ring, _| ring.cancel_all_of(1));
 }
 
 fn received_bytes_go_behind_those_already_there(engine: Engine) {

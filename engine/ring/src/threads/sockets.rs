@@ -16,12 +16,14 @@ use crate::op::Op;
 use crate::slots::{Key, Slots};
 use crate::waker::WakeState;
 use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::socket_error;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, connect, recv, send};
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -241,8 +243,11 @@ fn attempt(op: &mut Op, user: u64, out: &mut Vec<Completion>) -> Tried {
     match op {
         Op::Accept { listener } => attempt_accept(listener, user, out),
         Op::Connect {
-            socket, address, ..
-        } => attempt_connect(socket, *address),
+            socket,
+            address,
+            begun,
+            ..
+        } => attempt_connect(socket, *address, begun),
         Op::Recv { socket, buf } => attempt_recv(socket, buf),
         Op::Send {
             socket,
@@ -272,12 +277,34 @@ fn attempt_accept(listener: &OwnedFd, user: u64, out: &mut Vec<Completion>) -> T
     Tried::More
 }
 
-/// Called again after a change, `connect` tells what came of the first call.
-fn attempt_connect(socket: &OwnedFd, address: std::net::SocketAddr) -> Tried {
-    match connect(socket, &address) {
-        Ok(()) | Err(Errno::ISCONN) => Tried::Ended(CompletionKind::Connected(Ok(()))),
-        Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => Tried::Blocked,
+/// Only the first try calls `connect`: on a socket that was shut down meanwhile a second call would
+/// begin anew.
+fn attempt_connect(socket: &OwnedFd, address: SocketAddr, begun: &mut bool) -> Tried {
+    let begins = !std::mem::replace(begun, true);
+    let result = if begins {
+        connect(socket, &address)
+    } else {
+        connect_result(socket)
+    };
+    match result {
+        Ok(()) => Tried::Ended(CompletionKind::Connected(Ok(()))),
+        Err(Errno::INPROGRESS | Errno::INTR) => Tried::Blocked,
         Err(error) => Tried::Ended(CompletionKind::Connected(Err(error.into()))),
+    }
+}
+
+/// How far the kernel is with a connection: INPROGRESS, or the end.
+fn connect_result(socket: &OwnedFd) -> Result<(), Errno> {
+    let mut state = [PollFd::new(socket, PollFlags::OUT)];
+    poll(&mut state, Some(&Timespec::default()))?;
+    let state = state[0].revents();
+    if !state.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR) {
+        return Err(Errno::INPROGRESS);
+    }
+    socket_error(socket)??;
+    match state.contains(PollFlags::HUP) {
+        true => Err(Errno::CONNABORTED),
+        false => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One turn of a ring: fill the submission queue, enter the kernel, collect what ended; and the
 //! last turn of all, when a ring is dropped.
 
-use super::Uring;
+use super::{Pending, Uring};
 use crate::completion::{Completion, CompletionKind};
 use crate::op::{self, Op};
 use crate::ring::Wait;
@@ -216,7 +216,7 @@ impl Uring {
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::ETIME | libc::EINTR) => Ok(()),
-                Some(libc::EAGAIN | libc::EBUSY) => {
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
                     self.counters.retries += 1;
                     Ok(())
                 }
@@ -243,7 +243,8 @@ impl Uring {
     fn collect(&mut self, out: &mut Vec<Completion>) {
         while let Some(entry) = self.next_completion() {
             self.counters.completions += 1;
-            self.complete(&entry, out);
+            let key = Key::from_user_data(entry.user_data());
+            self.complete(key, entry.result(), entry.flags(), out);
         }
     }
 
@@ -251,21 +252,32 @@ impl Uring {
         self.uring.completion().next()
     }
 
-    fn complete(&mut self, entry: &cqueue::Entry, out: &mut Vec<Completion>) {
-        let key = Key::from_user_data(entry.user_data());
+    pub(super) fn complete(
+        &mut self,
+        key: Key,
+        result: i32,
+        flags: u32,
+        out: &mut Vec<Completion>,
+    ) {
         let slot = self.slots.get_mut(key);
         let user = slot.user;
         assert!(
             slot.submitted,
             "an operation ended that was never submitted"
         );
-        if matches!(slot.op, Op::Accept { .. }) && entry.result() >= 0 {
+        if matches!(slot.op, Op::Accept { .. }) && result >= 0 {
             let kind = CompletionKind::Accepted {
-                socket: op::accepted(entry.result()),
+                socket: op::accepted(result),
             };
             out.push(Completion { user, kind });
         }
-        if cqueue::more(entry.flags()) {
+        if cqueue::more(flags) {
+            return;
+        }
+        if slot.op.is_interrupted(result) {
+            slot.submitted = false;
+            self.in_flight -= 1;
+            self.backlog.push_back(Pending { key, link: false });
             return;
         }
         let op = self.slots.remove(key).op;
@@ -277,7 +289,7 @@ impl Uring {
         if self.timer.is_some_and(|(timer, _)| timer == key) {
             self.timer = None;
         }
-        if let Some(kind) = op.finish(entry.result()) {
+        if let Some(kind) = op.finish(result) {
             out.push(Completion { user, kind });
         }
     }
