@@ -12,6 +12,7 @@
 
 mod budget;
 mod pressure;
+mod told;
 
 pub use budget::{AnswerBudget, AnswerRoom, ConnectionCount};
 
@@ -23,6 +24,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use told::Told;
 
 /// Room for the first receives of a connection: small requests fit, and an idle connection is
 /// cheap.
@@ -127,6 +129,7 @@ pub struct ConnectionSet {
     next_sweep: Instant,
     now: Instant,
     stats: SetStats,
+    told: Told,
 }
 
 #[derive(Default)]
@@ -230,6 +233,7 @@ impl ConnectionSet {
             next_sweep: Instant(0),
             now: Instant(0),
             stats: SetStats::default(),
+            told: Told::default(),
         }
     }
 
@@ -248,6 +252,7 @@ impl ConnectionSet {
     /// Tells the metrics how it stands.
     pub fn publish(&self, metrics: &SetMetrics) {
         metrics.publish(self.open, self.request_bytes, self.stats);
+        metrics.answer_bytes.set_size(self.limits.answers.used());
     }
 
     /// When [`Self::on_tick`] has something to do next.
@@ -303,6 +308,7 @@ impl ConnectionSet {
     fn on_accepted(&mut self, now: Instant, socket: OwnedFd) {
         if !self.limits.connections.try_enter() {
             self.stats.refused += 1;
+            self.told.refused(now, &socket, self.open);
             return;
         }
         // Answers are small and awaited: never held back for more to come.
@@ -427,7 +433,7 @@ impl ConnectionSet {
                 }
                 Ok(None) => self.settle(index),
                 Err(error) => {
-                    tracing::debug!(%error, "closing a connection for what it sent");
+                    self.told.broken(self.now, &*open.socket, &error);
                     self.stats.broken += 1;
                     self.close(index);
                 }

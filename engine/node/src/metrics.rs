@@ -168,6 +168,9 @@ pub struct SetMetrics {
     pub open: Gauge,
     /// Bytes of requests that arrive or are not answered yet.
     pub in_flight_bytes: Gauge,
+    /// Bytes of answers that their clients have not taken. All sets of a kind say the same number:
+    /// they share a budget.
+    pub answer_bytes: Gauge,
     /// Connections accepted.
     pub accepted: Counter,
     /// Connections refused because of the limit.

@@ -46,7 +46,7 @@ impl Piped {
         (piped, log)
     }
 
-    /// Appends records one after the other; the longest that one took.
+    /// Appends records one after the other; how long nine in ten of them took at most.
     fn commit(&self, count: usize) -> Duration {
         let mut client = RawClient::connect(&self.client).expect("a client listener");
         let commits = (0..count).map(|_| {
@@ -54,7 +54,9 @@ impl Piped {
             client.produce(&batch(b"value")).expect("a commit");
             begun.elapsed()
         });
-        commits.max().unwrap_or_default()
+        let mut commits: Vec<Duration> = commits.collect();
+        commits.sort_unstable();
+        commits[commits.len() * 9 / 10]
     }
 
     /// Has the node log so many lines at level debug, each for a connection that sends nonsense.
@@ -99,8 +101,8 @@ fn a_log_that_nobody_reads_stops_nobody_and_says_later_what_is_missing() {
     });
     let blocked = piped.commit(200);
     assert!(
-        blocked < 4 * calm + Duration::from_millis(250),
-        "the longest commit took {calm:?}, and {blocked:?} with the log blocked"
+        blocked < 4 * calm + Duration::from_millis(50),
+        "nine in ten commits took {calm:?} at most, and {blocked:?} with the log blocked"
     );
 
     // Now somebody reads.
@@ -200,4 +202,29 @@ fn an_error_at_the_end_is_the_last_line() {
     assert_eq!(finished.status.code(), Some(1));
     let last = finished.stderr.lines().last().unwrap_or_default();
     assert!(last.starts_with("quorate: "), "{finished:?}");
+}
+
+#[test]
+fn strangers_cannot_fill_the_log() {
+    let lone = Lone::new();
+    let config = lone.formatted();
+    let begun = Instant::now();
+    let (mut piped, mut log) = Piped::start(&lone, &config, &[]);
+    piped.cause_lines(500);
+    let counted = scrape(&piped.admin);
+    let broken = "quorate_connections_broken_total{listener=\"client\",loop=\"raft\"}";
+    assert!(counted[broken] >= 500.0, "{}", counted[broken]);
+    assert!(piped.stop().success());
+    let intervals = begun.elapsed().as_secs() / 10 + 1;
+    let mut text = String::new();
+    log.read_to_string(&mut text).expect("a log");
+    let told = text
+        .lines()
+        .filter(|line| line.contains("closing a connection for what it sent"));
+    let told: Vec<&str> = told.collect();
+    assert!(told.len() as u64 <= 5 * intervals, "{} lines", told.len());
+    assert!(
+        told.iter().all(|line| line.contains("peer=127.0.0.1:")),
+        "{told:?}"
+    );
 }

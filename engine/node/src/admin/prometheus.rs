@@ -203,6 +203,19 @@ impl Scrape<'_> {
                 |set| count_of(set.shed.get()),
             ),
         ];
+        let name = "quorate_connections_answer_bytes";
+        page.family(
+            name,
+            Kind::Gauge,
+            "Bytes of answers that nobody has taken yet.",
+        );
+        let clients = &self.metrics.clients[0];
+        for (listener, set) in [
+            ("controller", &self.metrics.controllers),
+            ("client", clients),
+        ] {
+            page.sample(name, &[("listener", listener)], set.answer_bytes.get());
+        }
         for (name, kind, help, value) in families {
             let name = format!("quorate_connections_{name}");
             page.family(&name, kind, help);
