@@ -6,7 +6,9 @@
 mod common;
 
 use common::{Cluster, Load, ProducerId, RawClient, numbered_batch, read_all, s, wait_for};
+use rustix::process::Signal;
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// How often the leader is killed.
 const KILLS: usize = 8;
@@ -144,4 +146,45 @@ fn a_batch_sent_again_is_where_it_was_under_a_new_leader_and_after_a_restart_of_
     let expected = expected.iter().map(String::as_str).chain(["1 0"]);
     let expected: Vec<_> = expected.map(|value| Some(value.as_bytes())).collect();
     assert_eq!(values, expected);
+}
+
+#[test]
+fn a_duplicate_is_answered_no_sooner_than_its_original_is_committed() {
+    let cluster = Cluster::start(3);
+    let id = init(&cluster, 0, None).id;
+    let producer = Producer {
+        cluster: &cluster,
+        id,
+    };
+    let (error, first) = producer.send(0, 0);
+    assert_eq!(error, 0);
+    let leader = cluster.leader();
+    let followers = cluster.nodes().iter().filter(|node| node.id != leader);
+    let followers: Vec<_> = followers.map(|node| node.process).collect();
+    for follower in &followers {
+        assert!(follower.signal(Signal::STOP), "a follower ended by itself");
+    }
+    let address = &cluster.node(leader).address;
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| RawClient::connect(address).expect("a connection"))
+        .collect();
+    for client in &mut clients {
+        let batch = numbered_batch(b"0 1", id, 0, 1);
+        client.send_produce(&batch).expect("sent");
+        let silent = client
+            .is_silent_for(Duration::from_millis(100))
+            .expect("a connection");
+        assert!(silent, "answered without the followers");
+    }
+    let mut committed = RawClient::connect(address).expect("a connection");
+    let batch = numbered_batch(b"0 0", id, 0, 0);
+    let answer = committed.produce(&batch).expect("an answer");
+    assert_eq!((answer.error, answer.offset), (0, first), "of one that is");
+    for follower in &followers {
+        assert!(follower.signal(Signal::CONT), "a stopped follower ended");
+    }
+    for client in &mut clients {
+        let answer = client.receive_produce().expect("an answer");
+        assert_eq!((answer.error, answer.offset), (0, first + 1));
+    }
 }

@@ -188,6 +188,21 @@ impl RawClient {
         })
     }
 
+    /// Whether no byte of an answer comes for so long.
+    ///
+    /// # Errors
+    /// As the socket has them.
+    pub fn is_silent_for(&mut self, length: Duration) -> io::Result<bool> {
+        self.stream.set_read_timeout(Some(length))?;
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        match peeked {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     fn send(&mut self, api: i16, version: i16, body: &[u8]) -> io::Result<()> {
         self.correlation_sent += 1;
         let mut frame = vec![0; 4];
