@@ -93,23 +93,36 @@ pub enum BatchError {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// The records are compressed in a way that Kafka has no number for.
+    #[error("the batch has codec {0}")]
+    UnknownCodec(u8),
+    /// The compressed bytes are not one whole stream of their codec, or one that not every client
+    /// can read.
+    #[error("the records are not as {0} compresses them")]
+    Compression(Codec),
+    /// Decompressed, the records are larger than allowed.
+    #[error("the records are larger than {0} bytes when decompressed")]
+    Decompressed(u64),
     /// The records are compressed and this function reads only uncompressed ones.
     #[error("the records are compressed with {0}")]
     Compressed(Codec),
 }
 
 impl BatchError {
-    /// What a producer is told: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT
-    /// or INVALID_RECORD.
+    /// What a producer is told: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    /// UNSUPPORTED_COMPRESSION_TYPE or INVALID_RECORD. After MESSAGE_TOO_LARGE some clients send the
+    /// records again in smaller batches.
     #[must_use]
     pub fn error_code(&self) -> ErrorCode {
         match self {
             Self::Cut { .. } | Self::Length(_) | Self::Crc { .. } => ErrorCode::CORRUPT_MESSAGE,
-            Self::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+            Self::TooLarge { .. } | Self::Decompressed(_) => ErrorCode::MESSAGE_TOO_LARGE,
+            Self::UnknownCodec(_) => ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
             Self::Magic(_) => ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT,
             Self::Field { .. }
             | Self::TrailingBytes(_)
             | Self::Record { .. }
+            | Self::Compression(_)
             | Self::Compressed(_) => ErrorCode::INVALID_RECORD,
         }
     }

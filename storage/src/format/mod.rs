@@ -3,6 +3,7 @@
 
 mod batch;
 mod builder;
+mod compressed;
 mod control;
 mod epoch_checkpoint;
 mod log_identity;
@@ -11,6 +12,7 @@ mod partition_metadata;
 mod produced;
 mod quorum_state_file;
 mod record;
+mod record_check;
 mod varint;
 
 pub use batch::{
@@ -18,6 +20,7 @@ pub use batch::{
     Codec, batches, crc32c, stamp,
 };
 pub use builder::{BatchBuilder, Header, NewRecord};
+pub use compressed::Decompressor;
 pub use control::{
     ControlError, ControlRecord, LeaderChange, decode_control_record, leader_change_batch,
 };

@@ -2,7 +2,7 @@
 //! committed and stop every reader. Nothing behind this gate looks at a producer's bytes again.
 
 use super::batch::{BATCH_BYTES_MAX, BATCH_HEADER_BYTES, BatchError, BatchHeader, Codec};
-use super::record::records;
+use super::record_check::{RecordsFault, check_records};
 
 /// A batch that may be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,8 @@ pub struct BatchInfo {
     pub count: i32,
     /// Its size in bytes.
     pub size: usize,
-    /// How its records are compressed. Compressed records are not looked at.
+    /// How its records are compressed. If they are, nothing is known of them yet: see
+    /// [`super::Decompressor`].
     pub codec: Codec,
     /// Timestamp of the batch in ms.
     pub base_timestamp: i64,
@@ -44,9 +45,7 @@ pub fn check_produced(bytes: &[u8]) -> Result<BatchInfo, BatchError> {
     }
     check_fields(&header)?;
     if header.codec() == Codec::None {
-        for record in records(bytes)? {
-            record?;
-        }
+        check_plain(&header, &bytes[BATCH_HEADER_BYTES..])?;
     }
     Ok(BatchInfo {
         count: header.count,
@@ -60,11 +59,22 @@ pub fn check_produced(bytes: &[u8]) -> Result<BatchInfo, BatchError> {
     })
 }
 
+fn check_plain(header: &BatchHeader, records: &[u8]) -> Result<(), BatchError> {
+    match check_records(&mut &*records, header, records.len() as u64) {
+        Ok(_) => Ok(()),
+        Err(RecordsFault::Record { index, fault }) => Err(BatchError::Record { index, fault }),
+        Err(fault) => unreachable!("reading memory: {fault:?}"),
+    }
+}
+
 fn check_fields(header: &BatchHeader) -> Result<(), BatchError> {
     let refuse = |field, value| Err(BatchError::Field { field, value });
     // Codec bits only: control, transactional, log-append time and delete horizon are the log's.
-    if header.attributes & !0x07 != 0 || matches!(header.codec(), Codec::Unknown(_)) {
+    if header.attributes & !0x07 != 0 {
         return refuse("attributes", header.attributes.into());
+    }
+    if let Codec::Unknown(number) = header.codec() {
+        return Err(BatchError::UnknownCodec(number));
     }
     // Kafka's LogValidator.validateBatch asks for 0.
     if header.base_offset.0 != 0 {
@@ -133,7 +143,8 @@ mod tests {
         let invalid = ErrorCode::INVALID_RECORD;
         assert_eq!(code_after(21, &[0, 0x20]), invalid, "control");
         assert_eq!(code_after(21, &[0, 0x10]), invalid, "transactional");
-        assert_eq!(code_after(21, &[0, 0x05]), invalid, "codec 5");
+        let codec = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
+        assert_eq!(code_after(21, &[0, 0x05]), codec, "codec 5");
         assert_eq!(code_after(0, &1_i64.to_be_bytes()), invalid, "base offset");
         assert_eq!(code_after(23, &5_i32.to_be_bytes()), invalid, "delta");
         assert_eq!(code_after(57, &0_i32.to_be_bytes()), invalid, "count 0");
