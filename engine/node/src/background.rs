@@ -6,11 +6,13 @@
 //! segments is done in small steps on the first, and only while nothing else waits there. They
 //! decide nothing: results go back to the loop that asked.
 
+use crate::client_service::{BatchCheck, BatchChecked};
 use crate::replica::ReadId;
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 use quorate_raft::{ElectionSeq, ElectionState, Endpoint, NodeId};
 use quorate_ring::Waker;
+use quorate_storage::format::Decompressor;
 use quorate_storage::{FileDisk, Job, JobDone, ReadError, ReadPlan, write_quorum_state};
 use std::collections::VecDeque;
 use std::io;
@@ -51,6 +53,8 @@ pub enum Task {
         /// What to read.
         plan: ReadPlan,
     },
+    /// Check compressed batches.
+    Check(BatchCheck),
     /// Look a host name up.
     Resolve {
         /// The name and port; comes back.
@@ -77,6 +81,8 @@ pub enum Done {
         /// The records.
         result: Result<Bytes, ReadError>,
     },
+    /// The batches are checked.
+    Checked(BatchChecked),
     /// The name is looked up.
     Resolved {
         /// The name and port.
@@ -132,6 +138,8 @@ pub struct BackgroundCounts {
     pub files: AtomicI64,
     /// Reads.
     pub reads: AtomicI64,
+    /// Checks of compressed batches.
+    pub checks: AtomicI64,
     /// Name look-ups.
     pub names: AtomicI64,
 }
@@ -141,6 +149,7 @@ impl BackgroundCounts {
         match task {
             Task::Storage(_) | Task::PersistElection { .. } => &self.files,
             Task::Read { .. } => &self.reads,
+            Task::Check(_) => &self.checks,
             Task::Resolve { .. } => &self.names,
         }
     }
@@ -149,6 +158,7 @@ impl BackgroundCounts {
         let thread = match done {
             Done::Storage(_) | Done::ElectionPersisted { .. } => &self.files,
             Done::Read { .. } => &self.reads,
+            Done::Checked(_) => &self.checks,
             Done::Resolved { .. } => &self.names,
         };
         thread.fetch_sub(1, Ordering::Relaxed);
@@ -161,6 +171,7 @@ pub struct Background {
     counts: Arc<BackgroundCounts>,
     files: SyncSender<Assignment>,
     reads: SyncSender<Assignment>,
+    checks: SyncSender<Assignment>,
     names: SyncSender<Assignment>,
     results: Arc<Mailbox<Done>>,
 }
@@ -187,6 +198,7 @@ impl Background {
                 counts: Arc::clone(&counts),
                 receiver,
                 prepare: VecDeque::new(),
+                decompressor: Decompressor::new(),
             };
             std::thread::Builder::new()
                 .name(name.into())
@@ -196,6 +208,7 @@ impl Background {
         Ok(Self {
             files: start("files")?,
             reads: start("reads")?,
+            checks: start("checks")?,
             names: start("names")?,
             results: Mailbox::new(RESULTS_MAX, waker),
             counts,
@@ -220,6 +233,7 @@ impl Background {
         let thread = match &task {
             Task::Storage(_) | Task::PersistElection { .. } => &self.files,
             Task::Read { .. } => &self.reads,
+            Task::Check(_) => &self.checks,
             Task::Resolve { .. } => &self.names,
         };
         match thread.try_send((task, Arc::clone(&self.results))) {
@@ -242,6 +256,7 @@ struct Worker {
     counts: Arc<BackgroundCounts>,
     receiver: Receiver<Assignment>,
     prepare: VecDeque<(Job<FileDisk>, Arc<Mailbox<Done>>)>,
+    decompressor: Decompressor,
 }
 
 impl Worker {
@@ -276,7 +291,7 @@ impl Worker {
         }
     }
 
-    fn carry_out(&self, task: Task) -> Done {
+    fn carry_out(&mut self, task: Task) -> Done {
         match task {
             Task::Storage(job) => Done::Storage(job.run()),
             Task::PersistElection { seq, election } => Done::ElectionPersisted {
@@ -287,6 +302,7 @@ impl Worker {
                 id,
                 result: plan.run(&FileDisk),
             },
+            Task::Check(check) => Done::Checked(check.run(&mut self.decompressor)),
             Task::Resolve { .. } => unreachable!("each look-up has a thread of its own"),
         }
     }

@@ -4,6 +4,7 @@
 //! Runs on the raft loop, beside the replica. An append is answered after its commit and never
 //! before; a reader sees committed records and nothing else, whatever replica id it claims.
 
+mod checks;
 mod describe;
 mod epoch_ends;
 mod produce;
@@ -15,6 +16,8 @@ use crate::connections::{AnswerRoom, ConnectionSet, Origin};
 use crate::directory::Directory;
 use crate::raft_wire::Identity;
 use crate::replica::{ReadId, Replica};
+use checks::Checks;
+pub use checks::{BatchCheck, BatchChecked};
 use produce::Append;
 pub use producer_ids::ProducerIds;
 use quorate_net::apis::api_versions_response;
@@ -30,7 +33,7 @@ use std::sync::Arc;
 const REBOOTSTRAP_REQUIRED: ErrorCode = ErrorCode(129);
 
 /// Which set of connections a request came in on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// The controller listener's.
     Controllers,
@@ -83,6 +86,7 @@ pub struct ClientService {
     identity: Arc<Identity>,
     directory: Directory,
     producer_ids: ProducerIds,
+    checks: Checks,
     appends: VecDeque<Append>,
     parked: Vec<Reader>,
     reading: HashMap<ReadId, Reader>,
@@ -96,13 +100,20 @@ pub struct ClientService {
 }
 
 impl ClientService {
-    /// A service for the log of `identity`.
+    /// A service for the log of `identity`. Of a compressed batch, `decompressed_bytes_max` bytes
+    /// are taken at most.
     #[must_use]
-    pub fn new(identity: Arc<Identity>, directory: Directory, producer_ids: ProducerIds) -> Self {
+    pub fn new(
+        identity: Arc<Identity>,
+        directory: Directory,
+        producer_ids: ProducerIds,
+        decompressed_bytes_max: u64,
+    ) -> Self {
         Self {
             identity,
             directory,
             producer_ids,
+            checks: Checks::new(decompressed_bytes_max),
             appends: VecDeque::new(),
             parked: Vec::new(),
             reading: HashMap::new(),
@@ -172,7 +183,7 @@ impl ClientService {
         let asker = Asker { lane, origin };
         let response = match request {
             ApiRequest::Produce(request) => {
-                return self.produce(now, replica, asker, &request, answers);
+                return self.take_produce(now, replica, asker, request, answers);
             }
             ApiRequest::Fetch(request) => {
                 return self.fetch(now, replica, asker, &request, answers);

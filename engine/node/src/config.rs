@@ -76,6 +76,8 @@ pub struct ServerConfig {
     pub unflushed_bytes_max: usize,
     /// `log.tail.bytes`; never below `unflushed_bytes_max`.
     pub tail_bytes: usize,
+    /// `produce.decompressed.max.bytes`
+    pub decompressed_bytes_max: u64,
     /// `producer.ids.max` and `producer.id.expiration.ms`
     pub producers: ProducerLimits,
     /// `io.engine`
@@ -294,6 +296,7 @@ impl ServerConfig {
             group_bytes_max: values.set_int(&keys::GROUP_BYTES_MAX)?,
             unflushed_bytes_max: values.set_int(&keys::UNFLUSHED_BYTES_MAX)?,
             tail_bytes: values.set_int(&keys::TAIL_BYTES)?,
+            decompressed_bytes_max: values.set_int(&keys::DECOMPRESSED_BYTES_MAX)?,
             producers: ProducerLimits {
                 ids_max: values.set_int(&keys::PRODUCER_IDS_MAX)?,
                 expiration_ms: values.set_int(&keys::PRODUCER_ID_EXPIRATION)?,

@@ -291,6 +291,9 @@ impl RaftLoop {
         self.parts.client_service.set_room(room);
         self.serve_peers(now);
         self.serve_clients(now);
+        while let Some(check) = self.parts.client_service.next_check() {
+            self.parts.background.start_task(Task::Check(check));
+        }
         self.fire_timers(now);
         self.parts.replica.finish_turn(now);
         self.carry_out(now);
@@ -426,6 +429,11 @@ impl RaftLoop {
                         tracing::warn!(%error, "a read of the log failed");
                     }
                     self.parts.replica.on_read(id, result);
+                }
+                Done::Checked(checked) => {
+                    let parts = &mut self.parts;
+                    let (service, replica) = (&mut parts.client_service, &mut parts.replica);
+                    service.on_checked(now, replica, checked, &mut self.answers);
                 }
                 Done::Resolved { endpoint, result } => {
                     self.parts

@@ -350,7 +350,12 @@ impl Node {
             clock,
             replica,
             raft_service: RaftService::new(Arc::clone(&identity)),
-            client_service: ClientService::new(Arc::clone(&identity), directory, producer_ids),
+            client_service: ClientService::new(
+                Arc::clone(&identity),
+                directory,
+                producer_ids,
+                self.config.decompressed_bytes_max,
+            ),
             controllers,
             clients,
             answers: limits.answers,

@@ -37,39 +37,36 @@ const SNAPPY_RATIO_MAX: usize = 22;
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
 /// Checks compressed batches, one after the other, in the same memory.
+#[derive(Default)]
 pub struct Decompressor {
-    decompressed_bytes_max: u64,
     buffer: Vec<u8>,
     zstd: Option<ZstdDecoder<'static>>,
 }
 
 impl Decompressor {
-    /// One for batches that are at most `decompressed_bytes_max` bytes of records.
+    /// One that has no memory yet.
     #[must_use]
-    pub fn new(decompressed_bytes_max: u64) -> Self {
-        Self {
-            decompressed_bytes_max,
-            buffer: Vec::new(),
-            zstd: None,
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Checks the records of a whole batch, of which all else is checked. How many bytes they are.
+    /// Checks the records of a whole batch, of which all else is checked, and which may be
+    /// `bytes_max` bytes. How many they are.
     ///
     /// # Errors
     /// `Record` for a malformed record, `Compression` for a stream that is none or not only one,
     /// `Decompressed` if there is more than is allowed.
-    pub fn check(&mut self, batch: &[u8]) -> Result<u64, BatchError> {
+    pub fn check(&mut self, batch: &[u8], bytes_max: u64) -> Result<u64, BatchError> {
         let header = BatchHeader::parse(batch)?;
         let Some(bytes) = batch.get(BATCH_HEADER_BYTES..header.size) else {
             let (needed, found) = (header.size, batch.len());
             return Err(BatchError::Cut { needed, found });
         };
-        let checked = self.check_stream(&header, bytes);
+        let checked = self.check_stream(&header, bytes, bytes_max);
         self.give_back(checked.unwrap_or(u64::MAX));
         checked.map_err(|fault| match fault {
             RecordsFault::Record { index, fault } => BatchError::Record { index, fault },
-            RecordsFault::TooLarge => BatchError::Decompressed(self.decompressed_bytes_max),
+            RecordsFault::TooLarge => BatchError::Decompressed(bytes_max),
             RecordsFault::Source => BatchError::Compression(header.codec()),
         })
     }
@@ -85,27 +82,40 @@ impl Decompressor {
         }
     }
 
-    fn check_stream(&mut self, header: &BatchHeader, bytes: &[u8]) -> Result<u64, RecordsFault> {
-        let bytes_max = self.decompressed_bytes_max;
+    fn check_stream(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &[u8],
+        bytes_max: u64,
+    ) -> Result<u64, RecordsFault> {
         match header.codec() {
             Codec::None => check_records(&mut &*bytes, header, bytes_max),
-            Codec::Gzip => self.gzip(header, bytes),
-            Codec::Snappy => self.snappy(header, bytes),
+            Codec::Gzip => self.gzip(header, bytes, bytes_max),
+            Codec::Snappy => self.snappy(header, bytes, bytes_max),
             Codec::Lz4 => lz4(header, bytes, bytes_max),
-            Codec::Zstd => self.zstd(header, bytes),
+            Codec::Zstd => self.zstd(header, bytes, bytes_max),
             Codec::Unknown(_) => Err(RecordsFault::Source),
         }
     }
 
-    fn gzip(&mut self, header: &BatchHeader, bytes: &[u8]) -> Result<u64, RecordsFault> {
+    fn gzip(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &[u8],
+        bytes_max: u64,
+    ) -> Result<u64, RecordsFault> {
         let mut source = Buffered::new(GzDecoder::new(bytes), &mut self.buffer);
-        let count = check_records(&mut source, header, self.decompressed_bytes_max)?;
+        let count = check_records(&mut source, header, bytes_max)?;
         nothing_follows(source.reader.into_inner())?;
         Ok(count)
     }
 
-    fn snappy(&mut self, header: &BatchHeader, bytes: &[u8]) -> Result<u64, RecordsFault> {
-        let bytes_max = self.decompressed_bytes_max;
+    fn snappy(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &[u8],
+        bytes_max: u64,
+    ) -> Result<u64, RecordsFault> {
         let (blocks, is_framed) = match bytes.split_at_checked(XERIAL_HEADER_BYTES) {
             Some((start, blocks)) if start.starts_with(XERIAL_MAGIC) => (blocks, true),
             _ => (bytes, false),
@@ -121,7 +131,12 @@ impl Decompressor {
         check_records(&mut source, header, bytes_max)
     }
 
-    fn zstd(&mut self, header: &BatchHeader, bytes: &[u8]) -> Result<u64, RecordsFault> {
+    fn zstd(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &[u8],
+        bytes_max: u64,
+    ) -> Result<u64, RecordsFault> {
         let source = |_| RecordsFault::Source;
         let decoder = match &mut self.zstd {
             Some(decoder) => decoder,
@@ -134,7 +149,7 @@ impl Decompressor {
             is_over: false,
         };
         let mut source = Buffered::new(frame, &mut self.buffer);
-        let count = check_records(&mut source, header, self.decompressed_bytes_max)?;
+        let count = check_records(&mut source, header, bytes_max)?;
         nothing_follows(source.reader.bytes)?;
         Ok(count)
     }

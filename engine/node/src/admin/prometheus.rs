@@ -146,6 +146,7 @@ impl Scrape<'_> {
             ("client_requests", raft.client_requests.get()),
             ("background_files", pending(&background.files)),
             ("background_reads", pending(&background.reads)),
+            ("background_checks", pending(&background.checks)),
             ("background_names", pending(&background.names)),
             ("log_lines", crate::logging::waiting_lines()),
         ] {

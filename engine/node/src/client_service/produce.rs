@@ -1,5 +1,6 @@
 //! Appends of clients: checked, appended, and answered after their commit, never before.
 
+use super::checks::Verdicts;
 use super::{Answer, Asker, ClientService, positive_ms};
 use crate::clock::Now;
 use crate::replica::{Produced, Replica};
@@ -9,8 +10,12 @@ use quorate_net::wire::produce::{
     ProduceTopicResponse,
 };
 use quorate_raft::{ErrorCode, Instant, LeaderInfo, Offset, Role};
-use quorate_storage::format::check_produced;
+use quorate_storage::format::{BatchError, Codec, check_produced};
 use std::collections::VecDeque;
+
+/// First version in which zstd is known to all readers (KIP-110;
+/// `ProduceRequest.validateRecords`).
+const ZSTD_SINCE_VERSION: i16 = 7;
 
 /// How often appends that wait are looked at for their time-out.
 const TIMEOUT_SWEEP_MS: u64 = 100;
@@ -47,6 +52,13 @@ impl Refusal {
             message: None,
         }
     }
+
+    fn of_batch(error: &BatchError) -> Self {
+        Self {
+            error_code: error.error_code(),
+            message: Some(error.to_string()),
+        }
+    }
 }
 
 impl ClientService {
@@ -56,17 +68,21 @@ impl ClientService {
         replica: &mut Replica,
         asker: Asker,
         request: &ProduceRequest,
+        verdicts: &Verdicts,
         answers: &mut Vec<Answer>,
     ) {
         let mut response = ProduceResponse::default();
         let mut end = None;
+        let mut places = 0..;
         for topic in &request.topic_data {
             let mut partitions = Vec::with_capacity(topic.partition_data.len());
             for partition in &topic.partition_data {
+                let place = places.next().unwrap_or(usize::MAX);
+                let fault_of = || verdicts.of(place);
                 let fault = self.topic_fault(asker, &topic.name, topic.topic_id, partition.index);
                 let taken = match fault {
                     Some(error) => Err(Refusal::bare(error)),
-                    None => self.append(now, replica, request.acks, partition),
+                    None => self.append(now, replica, asker, request.acks, partition, fault_of),
                 };
                 if let Ok(taken) = &taken {
                     end = end.max(Some(taken.end));
@@ -110,13 +126,16 @@ impl ClientService {
         self.appends.insert(place, append);
     }
 
-    /// Checks a batch whole and appends it, unless it is there already.
-    fn append(
+    /// Checks a batch whole and appends it, unless it is there already. `fault_of` says what is
+    /// wrong with its records if they are compressed.
+    fn append<'a>(
         &self,
         now: Now,
         replica: &mut Replica,
+        asker: Asker,
         acks: i16,
         partition: &ProducePartition,
+        fault_of: impl Fn() -> Option<&'a BatchError>,
     ) -> Result<Taken, Refusal> {
         if !(-1..=1).contains(&acks) {
             return Err(Refusal::bare(ErrorCode::INVALID_REQUIRED_ACKS));
@@ -130,10 +149,18 @@ impl ClientService {
                 message: Some("no record batch".to_owned()),
             });
         };
-        let info = check_produced(records).map_err(|error| Refusal {
-            error_code: error.error_code(),
-            message: Some(error.to_string()),
-        })?;
+        let info = check_produced(records).map_err(|error| Refusal::of_batch(&error))?;
+        if info.codec == Codec::Zstd && asker.origin.version < ZSTD_SINCE_VERSION {
+            return Err(Refusal {
+                error_code: ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
+                message: Some("zstd needs Produce version 7".to_owned()),
+            });
+        }
+        if info.codec != Codec::None
+            && let Some(fault) = fault_of()
+        {
+            return Err(Refusal::of_batch(fault));
+        }
         let produced = replica.produce(now, records, &info);
         let produced = produced.map_err(|error| Refusal {
             error_code: error.error_code(),

@@ -230,6 +230,10 @@ keys! {
     TAIL_BYTES = "log.tail.bytes", bytes(MIB, 16 * 1024 * MIB), Value("33554432"),
         "Newest part of the log kept in memory for followers and consumers that keep up. Not \
          below log.unflushed.max.bytes.";
+    DECOMPRESSED_BYTES_MAX = "produce.decompressed.max.bytes", bytes(MIB, 1024 * MIB),
+        Value("67108864"),
+        "Records of a compressed batch, decompressed: every record is looked at before the batch \
+         is appended. A larger batch is answered MESSAGE_TOO_LARGE.";
     PRODUCER_IDS_MAX = "producer.ids.max", count(16, 16_777_216), Value("65536"),
         "Idempotent producers that are remembered, some 200 bytes each. Of more than that, the one \
          that wrote least recently is forgotten: a batch that it sends again then is a new one. \

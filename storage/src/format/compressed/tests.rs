@@ -73,7 +73,7 @@ fn compressed(codec: i16, batch: &[u8]) -> Vec<u8> {
 
 fn check(batch: &[u8]) -> Result<u64, BatchError> {
     check_produced(batch).expect("nothing is wrong but the records");
-    Decompressor::new(LIMIT).check(batch)
+    Decompressor::new().check(batch, LIMIT)
 }
 
 fn all_codecs() -> impl Iterator<Item = i16> {
@@ -83,7 +83,7 @@ fn all_codecs() -> impl Iterator<Item = i16> {
 #[test]
 fn good_batches_of_every_codec_pass() {
     let long = b"a value that goes on and on ".repeat(5_000);
-    let mut decompressor = Decompressor::new(LIMIT);
+    let mut decompressor = Decompressor::new();
     for values in [
         vec![&b"one"[..], b"", b"three"],
         vec![&long],
@@ -93,7 +93,7 @@ fn good_batches_of_every_codec_pass() {
         let bytes = (batch.len() - BATCH_HEADER_BYTES) as u64;
         for codec in all_codecs() {
             let compressed = compressed(codec, &batch);
-            assert_eq!(decompressor.check(&compressed), Ok(bytes), "{codec}");
+            assert_eq!(decompressor.check(&compressed, LIMIT), Ok(bytes), "{codec}");
         }
     }
 }
@@ -178,8 +178,12 @@ fn a_bomb_is_refused_at_the_limit() {
             quorate_raft::ErrorCode::MESSAGE_TOO_LARGE
         );
         let bytes = (batch.len() - BATCH_HEADER_BYTES) as u64;
-        let mut enough = Decompressor::new(bytes);
-        assert_eq!(enough.check(&bomb), Ok(bytes), "just within the limit");
+        let mut enough = Decompressor::new();
+        assert_eq!(
+            enough.check(&bomb, bytes),
+            Ok(bytes),
+            "just within the limit"
+        );
         assert!(enough.buffer.len() <= KEPT_BYTES_MAX && enough.zstd.is_none());
     }
 }
@@ -229,12 +233,12 @@ fn a_zstandard_window_above_the_limit_is_refused() {
 #[test]
 fn a_decompressor_is_as_good_as_new_after_a_fault() {
     let batch = plain(&[b"one one one one", b"two"]);
-    let mut decompressor = Decompressor::new(LIMIT);
+    let mut decompressor = Decompressor::new();
     for codec in all_codecs() {
         let good = compressed(codec, &batch);
         let stream = &good[BATCH_HEADER_BYTES..];
         let cut = with_records(&batch, codec, &stream[..stream.len() - 1]);
-        assert!(decompressor.check(&cut).is_err());
-        assert!(decompressor.check(&good).is_ok());
+        assert!(decompressor.check(&cut, LIMIT).is_err());
+        assert!(decompressor.check(&good, LIMIT).is_ok());
     }
 }
