@@ -12,7 +12,7 @@ mod producer_ids;
 mod reads;
 
 use crate::clock::Now;
-use crate::connections::{AnswerRoom, ConnectionSet, Origin};
+use crate::connections::{AnswerRoom, ConnectionId, ConnectionSet, Origin};
 use crate::directory::Directory;
 use crate::raft_wire::Identity;
 use crate::replica::{ReadId, Replica};
@@ -238,6 +238,15 @@ impl ClientService {
     pub fn on_leadership_lost(&mut self, replica: &mut Replica, answers: &mut Vec<Answer>) {
         self.fail_appends(replica, answers);
         self.fail_readers(replica, answers);
+    }
+
+    /// Connections of this lane are gone: nothing that waits for them is done or answered any more.
+    /// What is appended stays appended.
+    pub fn forget(&mut self, lane: Lane, gone: &[ConnectionId]) {
+        let is_gone = |asker: Asker| asker.lane == lane && gone.contains(&asker.origin.connection);
+        self.appends.retain(|append| !is_gone(append.asker()));
+        self.forget_readers(&is_gone);
+        self.checks.forget(&is_gone);
     }
 
     /// Answers what has waited long enough.

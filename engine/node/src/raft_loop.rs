@@ -576,8 +576,14 @@ impl RaftLoop {
             .chain(clients)
         {
             let gone = set.take_abandoned();
-            if !gone.is_empty() {
-                parts.client_service.forget(lane, &gone);
+            if gone.is_empty() {
+                continue;
+            }
+            parts.client_service.forget(lane, &gone);
+            if lane == Lane::Controllers {
+                for token in parts.raft_service.forget(&gone) {
+                    parts.replica.forget_request(token);
+                }
             }
         }
     }

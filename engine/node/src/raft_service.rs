@@ -1,6 +1,6 @@
 //! Serves the raft APIs of the controller listener: frames' requests to the core, its answers back.
 
-use crate::connections::{ConnectionSet, Origin};
+use crate::connections::{ConnectionId, ConnectionSet, Origin};
 use crate::raft_wire::{self, FromWire, Identity};
 use bytes::Bytes;
 use quorate_net::{ApiRequest, ApiResponse};
@@ -57,10 +57,14 @@ impl RaftService {
         }
     }
 
-    /// Sends the core's answer to whoever asked.
-    ///
-    /// # Panics
-    /// If the token was answered before: every request is answered once.
+    /// Forgets the requests of connections that are gone: the tokens that the core need not answer.
+    pub fn forget(&mut self, gone: &[ConnectionId]) -> Vec<RequestToken> {
+        let is_gone = |_: &RequestToken, origin: &mut Origin| gone.contains(&origin.connection);
+        let forgotten = self.waiting.extract_if(is_gone);
+        forgotten.map(|(token, _)| token).collect()
+    }
+
+    /// Sends the core's answer to whoever asked, unless he is gone.
     pub fn respond(
         &mut self,
         connections: &mut ConnectionSet,
@@ -68,10 +72,9 @@ impl RaftService {
         response: Response,
         records: Vec<Bytes>,
     ) {
-        let origin = self
-            .waiting
-            .remove(&token)
-            .expect("every request is answered once");
+        let Some(origin) = self.waiting.remove(&token) else {
+            return;
+        };
         let version = origin.version;
         let wire = raft_wire::response_to_wire(&self.identity, version, response, records);
         connections.respond(origin, &wire);

@@ -209,6 +209,10 @@ impl Replica {
     /// The connection of a parked request is gone.
     pub fn forget_request(&mut self, token: RequestToken) {
         self.raft.forget_request(token);
+        self.reads.retain(|_, (_, read)| match read {
+            PendingRead::Replica { token: waiting, .. } => *waiting != token,
+            PendingRead::Consumer | PendingRead::Producers => true,
+        });
     }
 
     /// A peer answered; `records` are those behind a Fetch answer.

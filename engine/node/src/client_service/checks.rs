@@ -21,8 +21,9 @@ const AT_ONCE_BYTES_MAX: u64 = 128 * 1024;
 /// Compressed bytes of which so much may come that it is not even tried.
 const AT_ONCE_COMPRESSED_MAX: usize = 64 * 1024;
 
-/// Checks handed out at a time; more wait here.
-const HANDED_OUT_MAX: usize = 64;
+/// Checks handed out at a time, enough to keep their thread at work; more wait here, where they are
+/// dropped with the connection that they came from.
+const HANDED_OUT_MAX: usize = 4;
 
 /// A request may make a thread decompress so many times what one batch may hold: neighbours of one
 /// batch that holds too much are still checked.
@@ -156,6 +157,21 @@ impl Checks {
             are_known: true,
             faults,
         })
+    }
+
+    /// Drops the requests of those that are gone. None of these was appended.
+    pub(super) fn forget(&mut self, is_gone: &impl Fn(Asker) -> bool) {
+        let lines = &mut self.lines;
+        lines.retain(|_, line| !is_gone(line.first));
+        let handed_out = &mut self.handed_out;
+        self.ready.retain(|check| {
+            let is_wanted =
+                (handed_out.get(&check.id)).is_some_and(|line| lines.contains_key(line));
+            if !is_wanted {
+                handed_out.remove(&check.id);
+            }
+            is_wanted
+        });
     }
 
     fn hand_out(&mut self, asker: Asker, request: ProduceRequest) {

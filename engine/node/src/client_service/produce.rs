@@ -29,6 +29,13 @@ pub(super) struct Append {
     deadline: Instant,
 }
 
+impl Append {
+    /// Who waits for it.
+    pub(super) fn asker(&self) -> Asker {
+        self.asker
+    }
+}
+
 /// A batch that is in the log.
 struct Taken {
     /// Where it begins; -1 if that is no longer known.

@@ -3,9 +3,9 @@
 //! A Fetch with nothing to read is parked until there is something, or its time is over; one whose
 //! records are on the disk waits for the read.
 
-use super::{Answer, Asker, ClientService, Lane, positive_ms};
+use super::{Answer, Asker, ClientService, positive_ms};
 use crate::clock::Now;
-use crate::connections::{ConnectionId, SHARE_BYTES};
+use crate::connections::SHARE_BYTES;
 use crate::replica::{CommittedRead, ReadId, Replica};
 use bytes::Bytes;
 use quorate_net::ApiResponse;
@@ -149,14 +149,11 @@ impl ClientService {
         self.busy.push_back(reader);
     }
 
-    /// Connections of this lane are gone: nobody reads for them any more.
-    pub fn forget(&mut self, lane: Lane, gone: &[ConnectionId]) {
-        let stays = |reader: &Reader| {
-            reader.asker.lane != lane || !gone.contains(&reader.asker.origin.connection)
-        };
-        self.parked.retain(stays);
-        self.busy.retain(stays);
-        self.reading.retain(|_, reader| stays(reader));
+    /// Nobody reads any more for who is gone.
+    pub(super) fn forget_readers(&mut self, is_gone: &impl Fn(Asker) -> bool) {
+        self.parked.retain(|reader| !is_gone(reader.asker));
+        self.busy.retain(|reader| !is_gone(reader.asker));
+        self.reading.retain(|_, reader| !is_gone(reader.asker));
     }
 
     /// Reads for those that had to wait, in their order, as far as there is room.
