@@ -4,9 +4,12 @@ use crate::recovery::sign_mark;
 use crate::source::Source;
 use quorate_raft::Offset;
 use quorate_storage::format::{
-    BATCH_HEADER_BYTES, BatchHeader, Codec, LogIdentity, MARK_BYTES, Mark, batches as walk,
-    check_produced, crc32c, decode_control_record, records,
+    BATCH_HEADER_BYTES, BatchHeader, Codec, Decompressor, LogIdentity, MARK_BYTES, Mark,
+    batches as walk, check_produced, crc32c, decode_control_record, records,
 };
+
+/// So that an input takes no more than some milliseconds.
+const DECOMPRESSED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Where the CRC stands in a batch, and where what it covers begins.
 const CRC_AT: usize = 17;
@@ -37,6 +40,8 @@ pub fn batches(data: &[u8]) {
     let header = BatchHeader::parse_whole(&bytes).expect("it was checked");
     assert_eq!(header.end_offset(), Offset(i64::from(info.count)));
     assert!(!header.is_control() && !header.is_transactional());
+    let checked = Decompressor::new().check(&bytes, DECOMPRESSED_BYTES_MAX);
+    assert!(checked.is_err() || checked.is_ok_and(|count| count <= DECOMPRESSED_BYTES_MAX));
     if info.codec == Codec::None {
         let all: Result<Vec<_>, _> = records(&bytes).expect("they were checked").collect();
         assert_eq!(all.map(|all| all.len()), Ok(info.count as usize));

@@ -20,6 +20,7 @@ use quorate_raft::{
     DirectoryId, ElectionState, Endpoint, Epoch, Instant, LogState, Outputs, Peer, Raft,
     ReplicaKey, Request, RequestFailure, RequestId, RequestToken, Role, Voter, VoterSet,
 };
+use quorate_storage::format::Decompressor;
 use quorate_storage::sim_disk::SimDisk;
 use quorate_storage::{Disk, Io, LogEvent, LogWriter, open_log};
 use std::collections::{HashMap, VecDeque};
@@ -138,7 +139,12 @@ impl Node {
         let mut node = Self {
             now,
             replica: Replica::new(raft, outputs, log.index, log.producers, 1 << 20, now),
-            service: ClientService::new(Arc::clone(&identity), directory, ProducerIds::new(1)),
+            service: ClientService::new(
+                Arc::clone(&identity),
+                directory,
+                ProducerIds::new(1),
+                1024 * 1024,
+            ),
             identity,
             disk,
             writer: log.writer,
@@ -328,6 +334,11 @@ impl Node {
     }
 
     fn finish_turn(&mut self) {
+        while let Some(check) = self.service.next_check() {
+            let checked = check.run(&mut Decompressor::new());
+            let (replica, answers) = (&mut self.replica, &mut self.answers);
+            self.service.on_checked(self.now, replica, checked, answers);
+        }
         self.replica.finish_turn(self.now);
         self.carry_out();
         self.replica.raft().check_invariants();
