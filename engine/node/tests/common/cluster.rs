@@ -67,7 +67,7 @@ pub struct Described {
 }
 
 impl Described {
-    fn parse(json: &str) -> Option<Self> {
+    pub(super) fn parse(json: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(json).ok()?;
         let voter = |voter: &Value| {
             let id = i32::try_from(voter["id"].as_i64()?).ok()?;

@@ -19,6 +19,7 @@ mod lone;
 mod machine;
 mod raw;
 mod seccomp;
+mod servers;
 mod watch;
 
 pub use background::Background;
@@ -34,7 +35,8 @@ pub use lone::{
 };
 pub use machine::{MachineLock, PortBlock, scratch_dir};
 pub use raw::{EpochEnd, PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
-pub use seccomp::{Filter, IO_URING};
+pub use seccomp::{Filter, IO_URING, limit_locked_memory};
+pub use servers::Servers;
 pub use watch::{Follower, Watermarks};
 
 use std::thread;

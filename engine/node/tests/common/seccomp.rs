@@ -1,4 +1,5 @@
-//! Seccomp filters for processes under test, as container run-times set them.
+//! What a host takes from processes under test: system calls, by seccomp filters as container
+//! run-times set them, and locked memory.
 
 #![allow(unsafe_code)] // set between fork and exec
 
@@ -83,4 +84,16 @@ impl Filter {
             _ => Err(io::Error::last_os_error()),
         }
     }
+}
+
+/// Lets what `command` executes lock at most `bytes` of memory.
+pub fn limit_locked_memory(command: &mut Command, bytes: u64) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
+    };
+    let set = move || Ok(setrlimit(Resource::Memlock, limit.clone())?);
+    // SAFETY: between fork and exec only a system call is made: no allocation, no lock.
+    unsafe { command.pre_exec(set) };
 }
