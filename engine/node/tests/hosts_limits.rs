@@ -21,7 +21,7 @@ const NOBODY: u32 = 65_534;
 /// The limit that most systems give a user.
 const LOCKED_BYTES: u64 = 8 << 20;
 
-/// A directory in which anybody may work, on a disk: for a user who may not look into the builder's.
+/// A directory on a disk in which anybody may work: the builder's own may be closed to others.
 fn public_dir() -> Option<TempDir> {
     for root in [env!("CARGO_TARGET_TMPDIR"), "/var/tmp", "/tmp"] {
         let open = |dir: &Path| {

@@ -93,7 +93,7 @@ pub fn limit_locked_memory(command: &mut Command, bytes: u64) {
         current: Some(bytes),
         maximum: Some(bytes),
     };
-    let set = move || Ok(setrlimit(Resource::Memlock, limit.clone())?);
+    let set = move || Ok(setrlimit(Resource::Memlock, limit)?);
     // SAFETY: between fork and exec only a system call is made: no allocation, no lock.
     unsafe { command.pre_exec(set) };
 }
