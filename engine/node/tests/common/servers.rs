@@ -26,6 +26,8 @@ pub struct Servers {
     servers: Vec<Server>,
     /// Applied to each command, servers' and clients'.
     prepare: Box<dyn Fn(&mut Command)>,
+    /// Applied to servers' commands alone.
+    prepare_server: Box<dyn Fn(&mut Command)>,
     /// Client listeners, separated by commas.
     bootstrap: String,
 }
@@ -39,6 +41,7 @@ impl Servers {
             first: Vec::new(),
             servers: Vec::new(),
             prepare: Box::new(prepare),
+            prepare_server: Box::new(|_| ()),
             bootstrap: bootstrap.to_owned(),
         }
     }
@@ -52,6 +55,11 @@ impl Servers {
     pub fn run_by(&mut self, launcher: PathBuf) {
         self.binary = launcher;
         self.first = vec![QUORATE.to_owned()];
+    }
+
+    /// Applies `prepare` to the commands that start servers from now on.
+    pub fn prepare_servers(&mut self, prepare: impl Fn(&mut Command) + 'static) {
+        self.prepare_server = Box::new(prepare);
     }
 
     /// The data directory of server `id`.
@@ -111,6 +119,7 @@ impl Servers {
             .open(self.log_path(id))
             .expect("a log file");
         let mut command = self.command();
+        (self.prepare_server)(&mut command);
         command.args(["server", "--config"]).arg(self.config(id));
         let child = command.stderr(log).spawn().expect("a server");
         self.servers[id - 1].child = Some(child);
