@@ -65,7 +65,11 @@ impl Piped {
             let mut stream = TcpStream::connect(&self.client).expect("a connection");
             let _ = stream.write_all(&[0xff; 8]);
             // Until the node has hung up: it has logged then, or is about to.
-            let _ = stream.read(&mut [0; 8]);
+            stream.set_read_timeout(Some(s(5))).expect("a time-out");
+            if let Err(error) = stream.read(&mut [0; 8]) {
+                let hangs = error.kind() == std::io::ErrorKind::WouldBlock;
+                assert!(!hangs, "the node did not hang up within 5 s");
+            }
         }
     }
 
