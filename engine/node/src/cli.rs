@@ -17,6 +17,7 @@ mod tail;
 
 pub use error::CliError;
 
+use crate::dev::VoterLogging;
 use crate::logging;
 use args::{Cli, Command, LogCommand, LogFormat, LogLevel, QuorumCommand};
 use clap::Parser;
@@ -32,7 +33,11 @@ pub fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     start_logging(&cli);
-    let code = end(run(cli.command, cli.log_level.map(LogLevel::as_str)));
+    let logging = VoterLogging {
+        level: cli.log_level.map(LogLevel::as_str),
+        format: Some(cli.log_format.as_str()),
+    };
+    let code = end(run(cli.command, logging));
     logging::flush(logging::EXIT_PATIENCE);
     code
 }
@@ -49,9 +54,9 @@ fn end(outcome: Result<(), CliError>) -> ExitCode {
     }
 }
 
-fn run(command: Command, log_level: Option<&'static str>) -> Result<(), CliError> {
+fn run(command: Command, logging: VoterLogging) -> Result<(), CliError> {
     match command {
-        Command::Dev(args) => node::dev(args, log_level),
+        Command::Dev(args) => node::dev(args, logging),
         Command::Format(args) => node::format(&args),
         Command::RandomUuid => node::random_uuid(),
         Command::Server(args) => node::server(&args),

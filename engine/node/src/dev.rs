@@ -33,10 +33,19 @@ pub struct DevOptions {
     pub base_port: Option<u16>,
     /// One line of JSON instead of the table.
     pub json: bool,
-    /// `--log-level` for the voters.
-    pub log_level: Option<&'static str>,
+    /// `--log-level` and `--log-format` for the voters.
+    pub logging: VoterLogging,
     /// The time, in seconds since 1970.
     pub now_s: u64,
+}
+
+/// How voters log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VoterLogging {
+    /// `--log-level`; `None`: as RUST_LOG says.
+    pub level: Option<&'static str>,
+    /// `--log-format`; `None`: as it is by default.
+    pub format: Option<&'static str>,
 }
 
 /// Why the quorum does not run, or not any more.

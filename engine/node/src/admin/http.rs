@@ -190,6 +190,29 @@ mod tests {
     }
 
     #[test]
+    fn no_bytes_make_it_panic_and_none_wait_for_ever() {
+        let good = b"GET /metrics?a=b HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\r\n";
+        let mut random = 1u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for _ in 0..20_000 {
+            let mut bytes = good.to_vec();
+            for _ in 0..next() % 4 {
+                let at = next() as usize % bytes.len();
+                bytes[at] = next() as u8;
+            }
+            bytes.truncate(1 + next() as usize % bytes.len());
+            let _ = parse(&bytes);
+            bytes.resize(HEAD_BYTES_MAX, next() as u8);
+            assert_ne!(parse(&bytes), Parsed::Partial);
+        }
+    }
+
+    #[test]
     fn an_answer_says_how_long_it_is() {
         let bytes = Response::text(405, "no\n").into_bytes();
         let text = String::from_utf8(bytes).unwrap();

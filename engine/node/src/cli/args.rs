@@ -37,6 +37,15 @@ pub(super) enum LogFormat {
     Json,
 }
 
+impl LogFormat {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+}
+
 /// What may be logged.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum LogLevel {

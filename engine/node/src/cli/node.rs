@@ -4,7 +4,7 @@ use super::CliError;
 use super::args::{DevArgs, FormatArgs, ServerArgs};
 use super::output::Output;
 use crate::config::{ServerConfig, uuid};
-use crate::dev::{self, DevOptions};
+use crate::dev::{self, DevOptions, VoterLogging};
 use crate::format::{self, FormatError, FormatRequest, Formatted, Meta};
 use crate::meta_properties;
 use crate::server;
@@ -76,13 +76,13 @@ pub(super) fn server(args: &ServerArgs) -> Result<(), CliError> {
 }
 
 /// Runs voters on this machine, or one of them in the foreground.
-pub(super) fn dev(args: DevArgs, log_level: Option<&'static str>) -> Result<(), CliError> {
+pub(super) fn dev(args: DevArgs, logging: VoterLogging) -> Result<(), CliError> {
     let options = DevOptions {
         voters: args.voters,
         dir: args.dir,
         base_port: args.base_port,
         json: args.json,
-        log_level,
+        logging,
         now_s: unix_s(),
     };
     match args.only {

@@ -331,7 +331,7 @@ mod tests {
             dir: dir.to_owned(),
             base_port: None,
             json: false,
-            log_level: None,
+            logging: super::super::VoterLogging::default(),
             now_s: 0,
         }
     }

@@ -78,7 +78,7 @@ impl Supervisor {
             voters.push(VoterProcess::start(
                 &program,
                 plan.clone(),
-                options.log_level,
+                options.logging,
             )?);
         }
         let asked = layout.voters.iter().filter_map(|voter| {

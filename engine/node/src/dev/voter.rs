@@ -1,7 +1,7 @@
 //! One voter as a child process: started, watched, ended.
 
-use super::DevError;
 use super::layout::VoterPlan;
+use super::{DevError, VoterLogging};
 use quorate_raft::NodeId;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -52,7 +52,7 @@ impl VoterProcess {
     pub(super) fn start(
         program: &Path,
         plan: VoterPlan,
-        log_level: Option<&str>,
+        logging: VoterLogging,
     ) -> Result<Self, DevError> {
         let path = plan.log_path();
         let log = OpenOptions::new().create(true).append(true).open(&path);
@@ -73,8 +73,11 @@ impl VoterProcess {
             .stdout(copy)
             .stderr(log)
             .process_group(0);
-        if let Some(level) = log_level {
+        if let Some(level) = logging.level {
             command.arg("--log-level").arg(level);
+        }
+        if let Some(format) = logging.format {
+            command.arg("--log-format").arg(format);
         }
         let child = command.spawn().map_err(DevError::io("run", program))?;
         // Before it makes threads, which take it over.
