@@ -4,8 +4,7 @@
 
 mod common;
 
-use common::{Cluster, Follower, Load, Running, Watermarks, pause, read_all};
-use rustix::process::Signal;
+use common::{Cluster, Follower, Load, Watermarks, read_all};
 use std::time::Duration;
 
 /// How often the leader is killed.
@@ -15,24 +14,6 @@ const ALONE: Duration = Duration::from_millis(40);
 /// Acknowledgements by the new leader before the next round: those in flight when the old one died,
 /// and more that came after.
 const ACKS_BETWEEN: u64 = 400;
-
-/// Kills the leader when its followers have stood still for a while: what it acknowledged without
-/// them would be gone.
-fn kill_while_alone(cluster: &mut Cluster, leader: i32) {
-    let nodes = cluster.nodes().iter();
-    let followers: Vec<Running> = nodes
-        .filter(|node| node.id != leader)
-        .map(|node| node.process)
-        .collect();
-    for follower in &followers {
-        assert!(follower.signal(Signal::STOP), "a follower ended by itself");
-    }
-    pause(ALONE);
-    cluster.kill(leader);
-    for follower in &followers {
-        assert!(follower.signal(Signal::CONT), "a stopped follower ended");
-    }
-}
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_leader_is_killed_twenty_times() {
@@ -47,7 +28,7 @@ fn nothing_acknowledged_is_lost_when_the_leader_is_killed_twenty_times() {
         let old = cluster.describe();
         let killed = old.leader_id;
         if kill % 2 == 0 {
-            kill_while_alone(&mut cluster, killed);
+            cluster.kill_while_alone(killed, ALONE);
         } else {
             cluster.kill(killed);
         }

@@ -235,6 +235,21 @@ impl Cluster {
         self.wait_until_gone(id);
     }
 
+    /// Kills the leader when its followers have stood still for `alone`: what it acknowledged
+    /// without them would be gone, and what it sent them before is theirs without a client knowing.
+    pub fn kill_while_alone(&mut self, leader: i32, alone: Duration) {
+        let nodes = self.nodes.iter().filter(|node| node.id != leader);
+        let followers: Vec<Running> = nodes.map(|node| node.process).collect();
+        for follower in &followers {
+            assert!(follower.signal(Signal::STOP), "a follower ended by itself");
+        }
+        pause(alone);
+        self.kill(leader);
+        for follower in &followers {
+            assert!(follower.signal(Signal::CONT), "a stopped follower ended");
+        }
+    }
+
     /// Kills all voters at one moment, as a power cut would, `quorate dev` as well.
     pub fn power_cut(&mut self) {
         for node in &self.nodes {
