@@ -4,7 +4,7 @@ use crate::common::Record;
 use std::collections::{BTreeSet, HashMap};
 
 /// Words by which the clients' logs tell that they could not read an answer, or that a node did not
-/// take a request in a version it said it takes. In small letters.
+/// take a request in a version it said it takes (error 35). In small letters.
 const FAULTS: &[&str] = &[
     "parse fail",
     "parse error",
@@ -16,6 +16,10 @@ const FAULTS: &[&str] = &[
     "unsupportedversion",
     "apiversionrequest failed",
     "retrying with v0",
+    "downgrading",
+    "errorcode=35",
+    "error_code=35",
+    "\"errorcode\":35",
     "schemaexception",
     "error reading field",
     "unable to decode",

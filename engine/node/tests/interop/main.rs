@@ -68,7 +68,7 @@ struct Client {
     program: &'static str,
     producer: Producer,
     reading: Reading,
-    /// What its debug log has where it speaks of ApiVersions.
+    /// What its debug log says of ApiVersions, the newest version that it knows.
     api_versions: &'static str,
 }
 
@@ -137,7 +137,7 @@ fn kcat_idempotent() {
         program: "client.sh",
         producer: Producer::Idempotent,
         reading: Reading::Assigned,
-        api_versions: "ApiVersion",
+        api_versions: "ApiVersionResponse (v3",
     });
 }
 
@@ -148,7 +148,7 @@ fn confluent_kafka_with_its_defaults() {
         program: "client_confluent.py",
         producer: Producer::DefaultsAtLeastOnce,
         reading: Reading::Assigned,
-        api_versions: "ApiVersion",
+        api_versions: "ApiVersionResponse (v3",
     });
 }
 
@@ -159,7 +159,7 @@ fn confluent_kafka_idempotent() {
         program: "client_confluent.py",
         producer: Producer::Idempotent,
         reading: Reading::Assigned,
-        api_versions: "ApiVersion",
+        api_versions: "ApiVersionResponse (v3",
     });
 }
 
@@ -170,7 +170,7 @@ fn kafka_python_with_its_defaults() {
         program: "client_kafka_python.py",
         producer: Producer::DefaultsOnce,
         reading: Reading::Assigned,
-        api_versions: "ApiVersionsResponse",
+        api_versions: "ApiVersionsResponse(version=4",
     });
 }
 
@@ -181,7 +181,7 @@ fn aiokafka_with_its_defaults() {
         program: "client_aiokafka.py",
         producer: Producer::DefaultsAtLeastOnce,
         reading: Reading::Assigned,
-        api_versions: "ApiVersionResponse",
+        api_versions: "ApiVersionResponse_v0",
     });
 }
 
@@ -192,7 +192,7 @@ fn aiokafka_idempotent() {
         program: "client_aiokafka.py",
         producer: Producer::Idempotent,
         reading: Reading::Assigned,
-        api_versions: "ApiVersionResponse",
+        api_versions: "ApiVersionResponse_v0",
     });
 }
 
@@ -203,7 +203,7 @@ fn java_with_its_defaults() {
         program: "Client.java",
         producer: Producer::DefaultsOnce,
         reading: Reading::Assigned,
-        api_versions: "API_VERSIONS response",
+        api_versions: "apiKey=API_VERSIONS, apiVersion=5",
     });
 }
 
@@ -214,7 +214,7 @@ fn franz_go_with_its_defaults() {
         program: "client",
         producer: Producer::DefaultsOnce,
         reading: Reading::Assigned,
-        api_versions: "ApiVersions",
+        api_versions: "read ApiVersions v5",
     });
 }
 
@@ -225,7 +225,7 @@ fn kafkajs_with_its_defaults() {
         program: "client.js",
         producer: Producer::DefaultsAtLeastOnce,
         reading: Reading::OffsetsOnly,
-        api_versions: "Response ApiVersions",
+        api_versions: "Response ApiVersions(key: 18, version: 2)",
     });
 }
 
@@ -236,7 +236,7 @@ fn kafkajs_idempotent() {
         program: "client.js",
         producer: Producer::Idempotent,
         reading: Reading::OffsetsOnly,
-        api_versions: "Response ApiVersions",
+        api_versions: "Response ApiVersions(key: 18, version: 2)",
     });
 }
 
