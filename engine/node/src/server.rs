@@ -53,6 +53,9 @@ const RING_ENTRIES: u32 = 4096;
 const BUSY_PORT_TRIES: u32 = 50;
 const BUSY_PORT_PAUSE: Duration = Duration::from_millis(10);
 
+/// Connections that may wait to be accepted; the kernel has a limit of its own (somaxconn).
+const BACKLOG: i32 = 4096;
+
 /// Requests of one connection that may be answered out of order inside; more wait in the socket.
 const REQUESTS_IN_FLIGHT_MAX: usize = 1024;
 /// Answers of one connection that its client has not read; above, it is not read from.
@@ -653,6 +656,8 @@ fn listen_all(listeners: &[Listener]) -> Result<Vec<Arc<OwnedFd>>, ServerError> 
             address: listener.bind.to_string(),
             source,
         })?;
+        // Many may come at one moment, after a leader change for one; std asks for 128.
+        let _ = rustix::net::listen(&bound, BACKLOG);
         sockets.push(Arc::new(OwnedFd::from(bound)));
     }
     Ok(sockets)

@@ -25,6 +25,12 @@ pub(crate) fn choose_api_of(kind: ListenerKind, source: &mut Source<'_>) -> (Api
     (*api, *source.choose(&versions))
 }
 
+/// To which kind of listener an input of [`requests`] goes, and as what.
+#[must_use]
+pub fn addressee(input: &[u8]) -> (ListenerKind, ApiKey, i16) {
+    choose_api(&mut Source::new(input))
+}
+
 /// Input: listener kind, API, version, and the body of a request.
 pub fn requests(data: &[u8]) {
     let mut source = Source::new(data);

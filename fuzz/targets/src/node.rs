@@ -15,7 +15,9 @@ use quorate::directory::Directory;
 use quorate::raft_wire::{self, FromWire, Identity};
 use quorate::replica::{Effect, Replica};
 use quorate_net::wire::{begin_quorum_epoch, end_quorum_epoch, fetch, vote};
-use quorate_net::{ApiRequest, ApiResponse, Connection, Limits, ListenerKind, Reader, Slot};
+use quorate_net::{
+    ApiKey, ApiRequest, ApiResponse, Connection, Limits, ListenerKind, Reader, Slot,
+};
 use quorate_raft::{
     DirectoryId, ElectionState, Endpoint, Epoch, Instant, LogState, Outputs, Peer, Raft,
     ReplicaKey, Request, RequestFailure, RequestId, RequestToken, Role, Voter, VoterSet,
@@ -47,6 +49,44 @@ pub fn node(data: &[u8]) {
     node.settle();
 }
 
+/// Sends a leader `count` requests of one API and version, each with a body that `body` makes up,
+/// then checks that it has stayed what it was.
+///
+/// # Panics
+/// If something in the node does, or a client could move it.
+pub fn storm(
+    kind: ListenerKind,
+    api: ApiKey,
+    version: i16,
+    count: usize,
+    mut body: impl FnMut() -> Vec<u8>,
+) {
+    let mut node = Node::new(1);
+    node.settle();
+    node.pass(4_000);
+    node.settle();
+    let raft = node.replica.raft();
+    assert_eq!(raft.role(), Role::Leader);
+    let epoch = raft.epoch();
+    let lane = match kind {
+        ListenerKind::Client => Lane::Clients,
+        ListenerKind::Controller => Lane::Controllers,
+    };
+    for number in 0..count {
+        node.ask_with(lane, api, version, &body());
+        node.finish_turn();
+        if number % 100 == 99 {
+            node.settle();
+            node.pass(1);
+        }
+    }
+    node.settle();
+    let raft = node.replica.raft();
+    if kind == ListenerKind::Client {
+        assert_eq!((raft.role(), raft.epoch()), (Role::Leader, epoch));
+    }
+}
+
 /// What the background thread of a real node would do.
 enum Task {
     Persist(quorate_raft::ElectionSeq),
@@ -71,6 +111,13 @@ struct Node {
     asked: VecDeque<(Peer, RequestId, Request)>,
     tasks: VecDeque<Task>,
     answers: Vec<Answer>,
+}
+
+fn kind_of(lane: Lane) -> ListenerKind {
+    match lane {
+        Lane::Controllers => ListenerKind::Controller,
+        _ => ListenerKind::Client,
+    }
 }
 
 fn endpoint(id: i32) -> Endpoint {
@@ -182,14 +229,16 @@ impl Node {
 
     /// A request with any body, in a frame as it must be.
     fn ask(&mut self, lane: Lane, source: &mut Source<'_>) {
-        let kind = match lane {
-            Lane::Controllers => ListenerKind::Controller,
-            _ => ListenerKind::Client,
-        };
+        let kind = kind_of(lane);
         let (api, version) = choose_api_of(kind, source);
         let count = source.word();
+        self.ask_with(lane, api, version, source.take(count));
+    }
+
+    fn ask_with(&mut self, lane: Lane, api: ApiKey, version: i16, body: &[u8]) {
+        let kind = kind_of(lane);
         self.next_correlation += 1;
-        let frame = frame(api, version, self.next_correlation, source.take(count));
+        let frame = frame(api, version, self.next_correlation, body);
         let connection = self.connection(lane);
         connection.received(&frame);
         loop {

@@ -260,8 +260,10 @@ keys! {
         "Threads that serve client connections. 0: the raft loop does it itself.";
     FRAME_BYTES_MAX = "quorate.frame.max.bytes", bytes(65536, 128 * MIB), Value("9437184"),
         "Largest request. The default fits the largest batch, 8 MiB.";
-    CONNECTIONS_MAX = "quorate.connections.max", count(1, 1_000_000), Value("1000"),
-        "Connections that are served at once; further ones are closed.";
+    CONNECTIONS_MAX = "quorate.connections.max", count(1, 1_000_000), Value("4000"),
+        "Client connections that are served at once; further ones are closed. Fewer, with a \
+         warning, where the limit of open files leaves no room for them beside the log and the \
+         peers.";
     IN_FLIGHT_BYTES_MAX = "quorate.in.flight.max.bytes",
         bytes(65536, 64 * 1024 * MIB),
         Value("67108864"),

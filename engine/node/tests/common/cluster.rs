@@ -38,6 +38,13 @@ pub struct Node {
 }
 
 impl Node {
+    /// Its controller listener, `host:port`: 100 above the client's.
+    pub fn peer_address(&self) -> String {
+        let (host, port) = self.address.rsplit_once(':').expect("a port");
+        let port: u16 = port.parse().expect("a port");
+        format!("{host}:{}", port + 100)
+    }
+
     /// The directory of segment files.
     pub fn log_dir(&self) -> PathBuf {
         self.dir.join(format!("{TOPIC}-0"))

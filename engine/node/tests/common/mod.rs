@@ -15,11 +15,13 @@ mod command;
 mod http;
 mod load;
 mod log_files;
-mod lone;
+pub mod lone;
 mod machine;
+pub mod probe;
 mod raw;
 mod seccomp;
 mod servers;
+pub mod stranger;
 mod watch;
 
 pub use background::Background;
@@ -34,6 +36,7 @@ pub use lone::{
     Lone, REFUSAL_LIMIT, Serving, assert_refused, contents, format, server, server_command,
 };
 pub use machine::{MachineLock, PortBlock, scratch_dir};
+pub use probe::Probe;
 pub use raw::{EpochEnd, PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
 pub use seccomp::{Filter, IO_URING, limit_locked_memory};
 pub use servers::Servers;

@@ -82,6 +82,14 @@ impl RawClient {
         })
     }
 
+    /// Sets how long to wait for an answer.
+    ///
+    /// # Errors
+    /// As the socket has them.
+    pub fn wait_for_answers(&self, limit: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(limit))
+    }
+
     /// Appends `batch` with acks=all and waits for the answer.
     ///
     /// # Errors
