@@ -110,8 +110,8 @@ pub enum BatchError {
 
 impl BatchError {
     /// What a producer is told: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    /// UNSUPPORTED_COMPRESSION_TYPE or INVALID_RECORD. After MESSAGE_TOO_LARGE some clients send the
-    /// records again in smaller batches.
+    /// UNSUPPORTED_COMPRESSION_TYPE or INVALID_RECORD. After MESSAGE_TOO_LARGE some clients send
+    /// the records again in smaller batches.
     #[must_use]
     pub fn error_code(&self) -> ErrorCode {
         match self {

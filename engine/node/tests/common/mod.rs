@@ -37,7 +37,7 @@ pub use lone::{
 };
 pub use machine::{MachineLock, PortBlock, scratch_dir};
 pub use probe::Probe;
-pub use raw::{EpochEnd, PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch};
+pub use raw::{EpochEnd, PROBE_VALUE, ProducerId, RawClient, batch, numbered_batch, sign};
 pub use seccomp::{Filter, IO_URING, limit_locked_memory};
 pub use servers::Servers;
 pub use watch::{Follower, Watermarks};

@@ -114,6 +114,44 @@ impl RawClient {
         self.send(PRODUCE, 3, &body)
     }
 
+    /// Sends several batches in one request, as so many entries of the one partition.
+    ///
+    /// # Errors
+    /// As the socket has them.
+    pub fn send_produce_all(&mut self, batches: &[Vec<u8>]) -> io::Result<()> {
+        let mut body = Vec::new();
+        put_i16(&mut body, -1); // transactional id: none
+        put_i16(&mut body, -1); // acks: all
+        put_i32(&mut body, 5_000); // timeout in ms
+        put_i32(&mut body, 1);
+        put_string(&mut body, TOPIC);
+        put_i32(&mut body, batches.len() as i32);
+        for batch in batches {
+            put_i32(&mut body, 0);
+            put_i32(&mut body, batch.len() as i32);
+            body.extend_from_slice(batch);
+        }
+        self.send(PRODUCE, 3, &body)
+    }
+
+    /// What became of each batch of the oldest Produce not answered yet.
+    ///
+    /// # Errors
+    /// As the socket has them, and for an answer that is none.
+    pub fn receive_produce_all(&mut self) -> io::Result<Vec<Produced>> {
+        let frame = self.receive()?;
+        let mut answer = Fields(&frame);
+        answer.take(4 + 2 + TOPIC.len())?;
+        let count = answer.i32()?;
+        let one = |_| {
+            answer.i32()?; // partition
+            let (error, offset) = (answer.i16()?, answer.i64()?);
+            answer.i64()?; // append time
+            Ok(Produced { error, offset })
+        };
+        (0..count).map(one).collect()
+    }
+
     /// The answer to the oldest Produce not answered yet.
     ///
     /// # Errors
@@ -339,13 +377,21 @@ pub fn numbered_batch(value: &[u8], id: i64, epoch: i16, sequence: i32) -> Vec<u
 }
 
 /// Zigzag, then seven bits a byte.
-fn put_varint(out: &mut Vec<u8>, value: i32) {
+pub fn put_varint(out: &mut Vec<u8>, value: i32) {
     let mut rest = ((value << 1) ^ (value >> 31)) as u32;
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
         rest >>= 7;
     }
     out.push(rest as u8);
+}
+
+/// Gives a batch that was changed the length and CRC that belong to it.
+pub fn sign(batch: &mut [u8]) {
+    let length = (batch.len() as i32 - 12).to_be_bytes();
+    batch[8..12].copy_from_slice(&length);
+    let crc = crc32c(&batch[21..]).to_be_bytes();
+    batch[17..21].copy_from_slice(&crc);
 }
 
 /// CRC-32C (Castagnoli), bit by bit.
