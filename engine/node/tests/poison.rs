@@ -9,6 +9,7 @@ use common::{Cluster, RawClient, batch, numbered_batch, read_all, s, sign, wait_
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use lz4_flex::frame::FrameEncoder;
+use quorate_storage::format::{BatchBuilder, NewRecord};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,16 @@ fn compressed_neighbour() -> Vec<u8> {
 /// A compressed batch of one record with a value of so many zeros.
 fn zeros(count: usize) -> Vec<u8> {
     let plain = batch(&vec![0; count]);
+    compressed(&plain, 1, &gzip(&plain[RECORDS_AT..]))
+}
+
+/// A compressed batch of the smallest records there are: nothing takes longer to look into.
+fn small_records(bytes: usize) -> Vec<u8> {
+    let mut builder = BatchBuilder::produced();
+    while builder.size() < bytes {
+        builder.push(NewRecord::default());
+    }
+    let plain = builder.build();
     compressed(&plain, 1, &gzip(&plain[RECORDS_AT..]))
 }
 
@@ -204,7 +215,7 @@ fn bombs_neither_stop_commits_nor_cost_the_leader_its_place() {
     let cluster = Cluster::start(3);
     let before = cluster.describe();
     let address = cluster.node(before.leader_id).address.clone();
-    let bomb = zeros(63 << 20);
+    let bomb = small_records(14 << 20);
     let too_much = zeros(80 << 20);
     let connect = || RawClient::connect(&address).expect("a connection");
     let mut bombers: Vec<RawClient> = (0..BOMBERS).map(|_| connect()).collect();

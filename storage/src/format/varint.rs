@@ -4,6 +4,13 @@
 /// Takes an unsigned number of up to 64 bits from the front of `bytes`. `None` if it is cut off or
 /// has more bits than fit.
 pub(crate) fn take_unsigned(bytes: &mut &[u8]) -> Option<u64> {
+    // Nearly every number in a record is this small.
+    if let Some((&byte, rest)) = bytes.split_first()
+        && byte < 0x80
+    {
+        *bytes = rest;
+        return Some(byte.into());
+    }
     let mut value = 0_u64;
     for (index, &byte) in bytes.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);
