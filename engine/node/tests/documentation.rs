@@ -91,6 +91,41 @@ fn every_file_that_a_page_names_is_there() {
     }
 }
 
+/// All Rust sources of the workspace, as one text.
+fn sources() -> String {
+    let mut all = String::new();
+    let mut dirs: Vec<PathBuf> = ["engine", "storage", "net", "bench", "fuzz"]
+        .map(|dir| root().join(dir))
+        .into();
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() && !path.ends_with("target") && !path.ends_with("corpus") {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all += &fs::read_to_string(&path).expect("a source");
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_test_that_the_page_of_cases_names_is_there() {
+    let page = fs::read_to_string(root().join("docs/cases.md")).expect("a page");
+    let sources = sources();
+    let is_test = |code: &&str| {
+        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        code.matches('_').count() >= 3 && code.chars().all(letters)
+    };
+    let mut named = 0;
+    for name in quoted(&page).filter(is_test) {
+        named += 1;
+        assert!(sources.contains(&format!("fn {name}(")), "no test {name}");
+    }
+    assert!(named > 20, "{named} tests named");
+}
+
 #[test]
 fn every_command_that_a_page_shows_is_known() {
     for (page, text) in pages() {
