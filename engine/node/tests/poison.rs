@@ -1,5 +1,5 @@
 //! Batches that some reader could not read are refused before they are appended, each with Kafka's
-//! error code, and harm nobody else: not their neighbours in a request, not the log, not the quorum.
+//! error code, and harm nobody else: not their neighbours in a request, not the log or the quorum.
 
 #![allow(clippy::disallowed_methods)] // deadlines of the harness
 
