@@ -213,7 +213,7 @@ fn connect_that_nobody_answers_ends_when_it_is_shut_down_or_cancelled(engine: En
         let socket = tcp_socket();
         ring.connect(&socket, address, 1);
         let mut out = Vec::new();
-        ring.turn(quorate_ring::Wait::No, &mut out).unwrap();
+        ring.turn(Wait::No, &mut out).unwrap();
         assert!(out.is_empty());
         end(ring, &socket);
         let kind = run_briefly(ring).kind;
@@ -284,7 +284,7 @@ fn cancelled_receive_gives_its_buffer_back_and_others_go_on(engine: Engine) {
     let mut out = Vec::new();
     ring.recv(&first, Vec::with_capacity(100), 1);
     ring.recv(&second, Vec::with_capacity(200), 2);
-    ring.turn(quorate_ring::Wait::No, &mut out).unwrap();
+    ring.turn(Wait::No, &mut out).unwrap();
     ring.cancel_all_of(1);
     let done = run(&mut ring, 1).remove(0);
     let CompletionKind::Received { buf, result } = done.kind else {
@@ -306,7 +306,7 @@ fn cancelled_accept_ends_and_can_begin_again(engine: Engine) {
     let (listener, address) = listen();
     let mut ring = ring(engine, 8);
     ring.accept(&listener, 1);
-    ring.turn(quorate_ring::Wait::No, &mut Vec::new()).unwrap();
+    ring.turn(Wait::No, &mut Vec::new()).unwrap();
     ring.cancel_all_of(1);
     let kind = run(&mut ring, 1).remove(0).kind;
     assert!(
@@ -326,7 +326,7 @@ fn dropping_the_ring_takes_its_receives_and_accepts_back(engine: Engine) {
     let mut ring = ring(engine, 8);
     ring.recv(&socket, Vec::with_capacity(100), 1);
     ring.accept(&listener, 2);
-    ring.turn(quorate_ring::Wait::No, &mut Vec::new()).unwrap();
+    ring.turn(Wait::No, &mut Vec::new()).unwrap();
     let mut waiting = TcpStream::connect(address).unwrap();
     drop(ring);
     assert_eq!(Arc::strong_count(&socket), 1, "nothing was leaked");
