@@ -5,6 +5,7 @@ use bytes::Bytes;
 use quorate_net::apis::{QUORATE_PEER_FEATURE, api_versions_response};
 use quorate_net::frame::{FrameError, write_frame};
 use quorate_net::wire::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+use quorate_net::wire::fetch::{FetchRequest, FetchResponse};
 use quorate_net::wire::metadata::{MetadataRequest, MetadataResponse, MetadataTopic};
 use quorate_net::wire::produce::{ProducePartition, ProduceRequest, ProduceTopic};
 use quorate_net::wire::vote::VoteRequest;
@@ -475,4 +476,54 @@ fn cluster_id_without_node_id_is_invalid() {
         ..Default::default()
     };
     assert_eq!(answer, expected);
+}
+
+/// A thousand Fetches of eighty bytes could ask for a gigabyte at one moment.
+#[test]
+fn a_fetch_waits_for_the_one_before_it_and_other_requests_do_not() {
+    let fetch = |id| request_frame(&FetchRequest::default().into(), 12, id);
+    let mut connection = connection(ListenerKind::Client);
+    connection.received(&[fetch(0), metadata_frame(1), fetch(2), metadata_frame(3)].concat());
+    let first = take(&mut connection).slot;
+    let metadata = take(&mut connection).slot;
+    assert_eq!(metadata.api(), ApiKey::Metadata);
+    let blocked = |connection: &mut Connection| {
+        let taken = connection.next_request().expect("not wrong, only early");
+        assert!(taken.is_none(), "a second Fetch under way");
+    };
+    blocked(&mut connection);
+    answer(&mut connection, metadata, "a");
+    blocked(&mut connection);
+    // It is read from all the same, a little: only so it shows whether the client is still there.
+    assert!(connection.wants_input());
+    connection.received(&vec![0; 64 << 10]);
+    assert!(!connection.wants_input());
+    let answered = connection.respond_with(first, &FetchResponse::default().into());
+    assert_eq!(answered, Ok(()));
+    assert!(connection.wants_input());
+    assert_eq!(take(&mut connection).header.correlation_id, 2);
+}
+
+#[test]
+fn a_large_frame_is_refused_by_its_first_bytes_unless_it_brings_records() {
+    let limits = Limits::default();
+    let start = |length: usize, api: ApiKey| {
+        let length = u32::try_from(length).expect("small").to_be_bytes();
+        [&length[..], &api.code().to_be_bytes()].concat()
+    };
+    for (api, length, is_taken) in [
+        (ApiKey::Produce, limits.frame_bytes_max, true),
+        (ApiKey::Produce, limits.frame_bytes_max + 1, false),
+        (ApiKey::Metadata, limits.question_bytes_max, true),
+        (ApiKey::Metadata, limits.question_bytes_max + 1, false),
+    ] {
+        let mut connection = connection(ListenerKind::Client);
+        connection.received(&start(length, api));
+        let taken = connection.next_request();
+        assert_eq!(
+            taken.is_ok(),
+            is_taken,
+            "{api} of {length} bytes: {taken:?}"
+        );
+    }
 }

@@ -279,7 +279,7 @@ fn consumers_that_do_not_read_are_bounded_and_closed_and_others_are_served() {
     const DEAF: usize = 200;
     const ANSWERS_MAX: u64 = 16 << 20;
     /// Receive buffers, the tail of the log, and what the allocator keeps.
-    const BESIDES: u64 = 96 << 20;
+    const BESIDES: u64 = 40 << 20;
     let besieged = Besieged::start(&format!(
         "quorate.answers.max.bytes={ANSWERS_MAX}\nquorate.connection.idle.ms=3000\n"
     ));
