@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// Gap between two requests: it measures, it does not load.
 const GAP: Duration = Duration::from_millis(2);
 
+/// Fewer answers say nothing of the slowest of a hundred.
+const ANSWERS_MIN: usize = 20;
+
 /// Appends one record after the other through one node, acks=all.
 pub struct Probe {
     taken: Arc<Mutex<Vec<(Instant, Duration)>>>,
@@ -35,8 +38,7 @@ impl Probe {
 
     /// The 99th percentile of the requests begun while `during` ran.
     ///
-    /// # Panics
-    /// If there were too few to speak of one: then they took very long.
+    /// All of the time, if there were too few to speak of one: the machine stood still then.
     pub fn p99_during(&self, during: impl FnOnce()) -> Duration {
         let start = Instant::now();
         during();
@@ -57,12 +59,9 @@ impl Probe {
         let within = taken.iter().filter(|(at, _)| (start..end).contains(at));
         let mut times: Vec<Duration> = within.map(|(_, took)| *took).collect();
         times.sort();
-        assert!(
-            times.len() >= 20,
-            "only {} answers in {:?}",
-            times.len(),
-            end - start
-        );
+        if times.len() < ANSWERS_MIN {
+            return end - start;
+        }
         times[(times.len() * 99 / 100).min(times.len() - 1)]
     }
 
