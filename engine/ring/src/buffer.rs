@@ -14,8 +14,19 @@ pub const BUFFER_ALIGNMENT: usize = 4096;
 /// Bytes fit for O_DIRECT: address and length are multiples of [`BUFFER_ALIGNMENT`].
 pub struct AlignedBuf {
     start: NonNull<u8>,
-    /// In bytes; a multiple of the alignment, never 0.
+    /// Bytes in use; a multiple of the alignment, never 0, at most `capacity`.
     len: usize,
+    /// Bytes allocated and initialised; a multiple of the alignment.
+    capacity: usize,
+    registration: Option<Registration>,
+}
+
+/// Where the kernel knows a buffer's pages, so that it need not look them up for each operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registration {
+    /// The ring that it is registered with.
+    pub(crate) ring: u32,
+    pub(crate) index: u16,
 }
 
 // SAFETY: the memory is owned by this value alone, like that of a Box<[u8]>.
@@ -36,6 +47,8 @@ impl AlignedBuf {
             Some(start) => AlignedBuf {
                 start,
                 len: layout.size(),
+                capacity: layout.size(),
+                registration: None,
             },
             None => handle_alloc_error(layout),
         }
@@ -45,6 +58,31 @@ impl AlignedBuf {
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// The longest that it can be, in bytes.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes it `len` bytes long, rounded up to whole blocks (one block for 0). What it gains has
+    /// the content that it last had there.
+    ///
+    /// # Panics
+    /// If that is more than its capacity.
+    pub fn set_len(&mut self, len: usize) {
+        let size = layout_of(len).size();
+        let capacity = self.capacity;
+        assert!(size <= capacity, "a length of {len} in {capacity} bytes");
+        self.len = size;
+    }
+
+    pub(crate) fn registration(&self) -> Option<Registration> {
+        self.registration
+    }
+
+    pub(crate) fn set_registration(&mut self, registration: Registration) {
+        self.registration = Some(registration);
     }
 }
 
@@ -59,7 +97,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to `len` initialised bytes that live as long as `self`.
+        // SAFETY: `start` points to `capacity` initialised bytes, at least `len`, that live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -73,7 +111,7 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        let layout = layout_of(self.len);
+        let layout = layout_of(self.capacity);
         // SAFETY: allocated in `zeroed` with this same layout and freed only here.
         unsafe { dealloc(self.start.as_ptr(), layout) }
     }
@@ -105,6 +143,25 @@ mod tests {
             buf[got - 1] = 7;
             assert_eq!(buf[got - 1], 7);
         }
+    }
+
+    #[test]
+    fn a_shorter_length_keeps_what_lies_behind_it() {
+        let mut buf = AlignedBuf::zeroed(3 * BUFFER_ALIGNMENT);
+        buf.fill(7);
+        buf.set_len(1);
+        assert_eq!((buf.len(), buf.capacity()), (4096, 12288));
+        buf.fill(1);
+        buf.set_len(4097);
+        assert_eq!(buf.len(), 8192);
+        assert!(buf[..4096].iter().all(|&byte| byte == 1));
+        assert!(buf[4096..].iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    #[should_panic(expected = "a length of 8193 in 8192 bytes")]
+    fn a_length_beyond_the_capacity_is_refused() {
+        AlignedBuf::zeroed(8192).set_len(8193);
     }
 
     #[test]

@@ -57,7 +57,6 @@ pub(crate) enum Op {
     /// Internal: the read that a wake-up completes.
     Wake {
         state: Arc<WakeState>,
-        count: Box<[u8; 8]>,
     },
     /// Internal: ends the ring's sleep at a time.
     Timer {
@@ -67,6 +66,30 @@ pub(crate) enum Op {
     Cancel {
         key: u64,
     },
+}
+
+/// By what numbers a ring knows an operation's buffer and file, where it was told of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) buffer: Option<u16>,
+    pub(crate) file: Option<u32>,
+}
+
+/// `$entry` with `$fd` as the file's registered number or, if it has none, its descriptor: two
+/// types that the entries' constructors take alike.
+macro_rules! on_file {
+    ($known:expr, $file:expr, |$fd:ident| $entry:expr) => {
+        match $known.file {
+            Some(number) => {
+                let $fd = types::Fixed(number);
+                $entry
+            }
+            None => {
+                let $fd = fd($file);
+                $entry
+            }
+        }
+    };
 }
 
 impl Op {
@@ -108,9 +131,26 @@ impl Op {
         }
     }
 
-    /// The submission entry. Its pointers lead into heap memory that `self` owns and that does not
-    /// move when `self` does.
-    pub(crate) fn entry(&mut self) -> squeue::Entry {
+    /// The buffer that it writes from, if it is a write to a file.
+    pub(crate) fn written_buffer(&self) -> Option<&AlignedBuf> {
+        match self {
+            Op::Write { buf, .. } => Some(buf),
+            _ => None,
+        }
+    }
+
+    /// The file that it works on; None for socket and internal operations.
+    pub(crate) fn file(&self) -> Option<&Arc<OwnedFd>> {
+        match self {
+            Op::Write { file, .. } | Op::Flush { file } | Op::Read { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The submission entry, for a ring that knows the operation's buffer and file by these
+    /// numbers, if it knows them. Its pointers lead into heap memory that `self` owns and that does
+    /// not move when `self` does.
+    pub(crate) fn entry(&mut self, known: Known) -> squeue::Entry {
         match self {
             Op::Accept { listener } => {
                 let accept = opcode::AcceptMulti::new(fd(listener));
@@ -143,13 +183,22 @@ impl Op {
                 buf,
                 dsync,
             } => {
-                let write = opcode::Write::new(fd(file), buf.as_ptr(), transfer_len(buf.len()));
+                let (start, len) = (buf.as_ptr(), transfer_len(buf.len()));
                 let flags = if *dsync { libc::RWF_DSYNC } else { 0 };
-                write.offset(*position).rw_flags(flags).build()
+                on_file!(known, file, |fd| match known.buffer {
+                    Some(index) => opcode::WriteFixed::new(fd, start, len, index)
+                        .offset(*position)
+                        .rw_flags(flags)
+                        .build(),
+                    None => opcode::Write::new(fd, start, len)
+                        .offset(*position)
+                        .rw_flags(flags)
+                        .build(),
+                })
             }
-            Op::Flush { file } => opcode::Fsync::new(fd(file))
+            Op::Flush { file } => on_file!(known, file, |fd| opcode::Fsync::new(fd)
                 .flags(types::FsyncFlags::DATASYNC)
-                .build(),
+                .build()),
             Op::Read {
                 file,
                 position,
@@ -160,9 +209,9 @@ impl Op {
                     .offset(*position)
                     .build()
             }
-            Op::Wake { state, count } => {
+            Op::Wake { state } => {
                 let fd = types::Fd(state.raw_fd());
-                opcode::Read::new(fd, count.as_mut_ptr(), 8).build()
+                opcode::Read::new(fd, state.count_ptr(), 8).build()
             }
             Op::Timer { after } => opcode::Timeout::new(&raw const **after).build(),
             Op::Cancel { key } => opcode::AsyncCancel::new(*key).build(),

@@ -201,6 +201,34 @@ impl Ring {
         self.push(Op::Flush { file: file.clone() }, user, false);
     }
 
+    /// Tells the kernel of buffers that will be written from again and again, so that it need not
+    /// look up their pages each time. They are locked in memory (RLIMIT_MEMLOCK counts them) until
+    /// the ring is gone. To be called once at most. Nothing else changes, and without io_uring
+    /// nothing at all.
+    ///
+    /// # Errors
+    /// Mostly ENOMEM, when the limit is too low. The buffers work all the same.
+    /// # Panics
+    /// If it is called a second time.
+    pub fn register_buffers(&mut self, bufs: &mut [&mut AlignedBuf]) -> io::Result<()> {
+        match &mut self.backend {
+            Backend::Uring(uring) => uring.register_buffers(bufs),
+            Backend::Threads(_) => Ok(()),
+        }
+    }
+
+    /// Tells the kernel of the file that most disk operations will work on, in place of the last
+    /// one told of. That one stays open until then. Nothing else changes.
+    ///
+    /// # Errors
+    /// What the kernel says. The file works all the same.
+    pub fn register_file(&mut self, file: &Arc<OwnedFd>) -> io::Result<()> {
+        match &mut self.backend {
+            Backend::Uring(uring) => uring.register_file(file),
+            Backend::Threads(_) => Ok(()),
+        }
+    }
+
     /// Reads into `buf` from byte `position`, up to all of it.
     pub fn read(&mut self, file: &Arc<OwnedFd>, position: u64, buf: AlignedBuf, user: u64) {
         self.push(

@@ -15,6 +15,7 @@
 //! - If an enter fails, entries stay in the submission queue and operations in their slots; the
 //!   next turn submits them.
 
+use crate::buffer::AlignedBuf;
 use crate::completion::Completion;
 use crate::op::Op;
 use crate::ring::Counters;
@@ -22,10 +23,14 @@ use crate::setup::{self, RingConfig, RingError};
 use crate::slots::{Key, Slots};
 use crate::waker::{WakeState, Waker};
 use io_uring::IoUring;
+use registered::Registered;
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod registered;
 mod turn;
 
 /// An operation that was pushed and is not in the submission queue yet.
@@ -43,6 +48,7 @@ struct Pending {
 pub(crate) struct Uring {
     // Dropped first: closes the kernel's ring before anything an operation could own is freed.
     uring: IoUring,
+    registered: Registered,
     slots: Slots,
     backlog: VecDeque<Pending>,
     /// Length of the chain at the end of `backlog` that waits for its last operation.
@@ -75,6 +81,7 @@ impl Uring {
         let bounded_max = uring.params().cq_entries() as usize - 2;
         Ok(Uring {
             uring,
+            registered: Registered::default(),
             slots: Slots::default(),
             backlog: VecDeque::new(),
             open_chain: 0,
@@ -116,6 +123,16 @@ impl Uring {
                 self.ready.push(Completion { user, kind });
             }
         }
+    }
+
+    /// See [`Ring::register_buffers`](crate::Ring::register_buffers).
+    pub(crate) fn register_buffers(&mut self, bufs: &mut [&mut AlignedBuf]) -> io::Result<()> {
+        self.registered.add_buffers(&self.uring.submitter(), bufs)
+    }
+
+    /// See [`Ring::register_file`](crate::Ring::register_file).
+    pub(crate) fn register_file(&mut self, file: &Arc<OwnedFd>) -> io::Result<()> {
+        self.registered.set_file(&self.uring.submitter(), file)
     }
 
     /// A handle by which any thread ends this ring's waits.

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -51,6 +51,8 @@ pub(crate) struct WakeState {
     word: AtomicU32,
     /// Blocking, so that the ring's read waits for a write instead of failing with EAGAIN.
     eventfd: File,
+    /// Where the ring's read puts what it read. Nobody looks at it.
+    count: AtomicU64,
 }
 
 impl WakeState {
@@ -65,6 +67,7 @@ impl WakeState {
         Ok(Arc::new(WakeState {
             word: AtomicU32::new(AWAKE),
             eventfd,
+            count: AtomicU64::new(0),
         }))
     }
 
@@ -76,6 +79,11 @@ impl WakeState {
 
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.eventfd.as_raw_fd()
+    }
+
+    /// Eight bytes for the kernel to write to, as long as the state lives.
+    pub(crate) fn count_ptr(&self) -> *mut u8 {
+        self.count.as_ptr().cast()
     }
 
     /// Step 2. False: a wake-up is waiting, do not sleep.

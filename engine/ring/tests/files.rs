@@ -16,6 +16,7 @@ on_both_engines! {
     failed_write_returns_its_buffer_and_its_errno,
     short_write_is_told_and_breaks_its_chain,
     dropping_the_ring_waits_for_its_writes,
+    registered_buffers_and_files_write_what_others_write,
 }
 
 const BLOCK: u64 = 4096;
@@ -94,6 +95,48 @@ fn random_writes_give_the_file_that_pwrite_gives(engine: Engine) {
     }
     let read = |name| std::fs::read(dir.path().join(name)).unwrap();
     assert!(read("ring") == read("calls"));
+}
+
+fn registered_buffers_and_files_write_what_others_write(engine: Engine) {
+    let dir = scratch();
+    let open = |name: &str| shared(open_direct(&dir.path().join(name)));
+    let (mut ring, files) = (ring(engine, 8), [open("0"), open("1"), open("2")]);
+    let mut registered = AlignedBuf::zeroed(4 * BLOCK as usize);
+    ring.register_buffers(&mut [&mut registered]).unwrap();
+    for (fill, file) in files.iter().enumerate().take(2) {
+        // In place of the one before, whose number must not be used any more.
+        ring.register_file(file).unwrap();
+        registered.set_len((fill + 1) * BLOCK as usize);
+        registered.fill(fill as u8 + 1);
+        ring.write(file, 0, registered, 0, true);
+        ring.fdatasync(file, 0);
+        let mut done = run(&mut ring, 2);
+        done.iter().for_each(assert_succeeded);
+        registered = taken_back(done.remove(0));
+    }
+    // A file that is not registered, and another ring that does not know the buffer.
+    ring.write(&files[2], 0, registered, 0, false);
+    let mut done = run(&mut ring, 1);
+    assert_succeeded(&done[0]);
+    let mut other = common::ring(engine, 8);
+    other
+        .register_buffers(&mut [&mut AlignedBuf::zeroed(4096)])
+        .unwrap();
+    other.write(&files[2], 2 * BLOCK, taken_back(done.remove(0)), 0, false);
+    assert_succeeded(&run(&mut other, 1)[0]);
+    let lengths = [(0, 1, 1), (1, 2, 2), (2, 4, 2)];
+    for (name, blocks, fill) in lengths {
+        let found = std::fs::read(dir.path().join(name.to_string())).unwrap();
+        assert_eq!(found.len(), blocks * BLOCK as usize, "file {name}");
+        assert!(found.iter().all(|&byte| byte == fill), "file {name}");
+    }
+}
+
+fn taken_back(done: Completion) -> AlignedBuf {
+    match done.kind {
+        CompletionKind::Wrote { buf, .. } => buf,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn reads_return_what_was_written_and_end_at_the_end(engine: Engine) {

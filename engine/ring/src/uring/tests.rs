@@ -199,7 +199,7 @@ fn an_interrupted_receive_is_made_again_with_its_buffer() {
     ring.complete(key, -libc::EINTR, 0, &mut out);
     assert!(out.is_empty(), "the caller hears nothing of it");
 
-    std::io::Write::write_all(&mut &ours, b"hello").unwrap();
+    io::Write::write_all(&mut &ours, b"hello").unwrap();
     let done = run(&mut ring, 1).remove(0);
     assert_eq!(done.user, 7);
     let CompletionKind::Received { buf, result } = done.kind else {

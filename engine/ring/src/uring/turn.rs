@@ -46,7 +46,6 @@ impl Uring {
         if !mem::replace(&mut self.wake_armed, true) {
             let op = Op::Wake {
                 state: self.wake.clone(),
-                count: Box::new([0; 8]),
             };
             let key = self.slots.insert(op, 0);
             self.urgent.push_back(key);
@@ -135,7 +134,8 @@ impl Uring {
         slot.submitted = true;
         self.in_flight += 1;
         self.bounded_in_flight += usize::from(slot.op.ends_by_itself());
-        let mut entry = slot.op.entry().user_data(key.to_user_data());
+        let known = self.registered.known(&slot.op);
+        let mut entry = slot.op.entry(known).user_data(key.to_user_data());
         if link {
             entry = entry.flags(squeue::Flags::IO_LINK);
         }
