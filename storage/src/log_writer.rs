@@ -19,7 +19,7 @@ use crate::log::LogConfig;
 use crate::seal::{Spare, SpareInProgress};
 use crate::segment::{Layout, SegmentFile, segment_path};
 use bytes::Bytes;
-use grouping::Active;
+use grouping::{Active, Filling, GroupBuffers};
 use quorate_raft::{Epoch, EpochStart, Generation, Offset};
 use quorate_ring::AlignedBuf;
 use std::collections::VecDeque;
@@ -92,9 +92,18 @@ pub struct WriterStats {
     pub truncations: u64,
 }
 
+/// A batch in the queue.
+#[derive(Debug)]
+struct Waiting {
+    bytes: Bytes,
+    header: BatchHeader,
+    end_offset: Offset,
+    epoch: Epoch,
+}
+
 #[derive(Debug)]
 enum Entry {
-    Batch(StampedBatch),
+    Batch(Waiting),
     Truncate {
         end_offset: Offset,
         generation: Generation,
@@ -172,8 +181,8 @@ pub struct LogWriter<D: Disk> {
     appended: End,
     generation: Generation,
     state: State,
-    /// Buffers of finished groups, for groups of the same size.
-    pool: Vec<AlignedBuf>,
+    filling: Filling,
+    buffers: GroupBuffers,
     stats: WriterStats,
 }
 
@@ -185,6 +194,7 @@ impl<D: Disk> LogWriter<D> {
             epoch: start.end_epoch,
         };
         let layout = Layout::for_data(start.config.segment_bytes);
+        let buffers = GroupBuffers::new(start.config.group_bytes_max);
         Self {
             active: Active::begin(base, start.active, start.config.index_interval_bytes),
             disk: start.disk,
@@ -202,7 +212,8 @@ impl<D: Disk> LogWriter<D> {
             appended: end,
             generation: Generation(0),
             state: State::Open,
-            pool: Vec::new(),
+            filling: Filling::default(),
+            buffers,
             stats: WriterStats::default(),
         }
     }
@@ -245,7 +256,12 @@ impl<D: Disk> LogWriter<D> {
             epoch: batch.epoch,
         };
         self.queued_bytes += size;
-        self.queue.push_back(Entry::Batch(batch));
+        self.queue.push_back(Entry::Batch(Waiting {
+            bytes: batch.bytes,
+            header,
+            end_offset: batch.end_offset,
+            epoch: batch.epoch,
+        }));
     }
 
     /// Cuts the log to `end_offset`, behind the group in flight; waiting batches from there on are
@@ -278,6 +294,7 @@ impl<D: Disk> LogWriter<D> {
                 }
             }
         }
+        self.refill_if_cut();
         self.queue.push_back(Entry::Truncate {
             end_offset,
             generation,
@@ -336,6 +353,12 @@ impl<D: Disk> LogWriter<D> {
         &self.stats
     }
 
+    /// The memory of all groups but those of a single larger batch, to be made known to a ring
+    /// before the first of them.
+    pub fn group_buffers(&mut self) -> impl Iterator<Item = &mut AlignedBuf> {
+        self.buffers.all_data()
+    }
+
     /// The next I/O to start, if any. To be called until `None` after every input.
     ///
     /// At most one group or one job is in flight, and at most one job of preparation beside it.
@@ -349,6 +372,7 @@ impl<D: Disk> LogWriter<D> {
         {
             return Some(io);
         }
+        self.fill();
         self.next_prepare()
     }
 
@@ -395,9 +419,7 @@ impl<D: Disk> LogWriter<D> {
             end_offset: end.end_offset,
             located: end.location,
         });
-        self.active.on_flushed(end.location.end_position, &io.data);
-        self.recycle(io.data);
-        self.recycle(io.mark);
+        self.buffers.give_back(io.data, io.mark);
         Ok(Some(event))
     }
 
@@ -465,6 +487,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     fn begin_active(&self, base: Offset, spare: Spare<D::File>) -> Active<D> {
+        assert_eq!(self.filling.batches(), 0, "batches for the old segment");
         Active::begin(base, spare, self.config.index_interval_bytes)
     }
 

@@ -127,6 +127,29 @@ impl Mark {
     /// # Panics
     /// If `block` is not [`MARK_BYTES`] long.
     pub fn encode(&self, identity: LogIdentity, block: &mut [u8]) {
+        self.encode_fields(identity, block);
+        self.sums.encode(block);
+        seal(block);
+    }
+
+    /// Writes the mark into `block` with the sums of `data` in place of its own: what
+    /// [`GroupSums::of`] gives, without memory for them.
+    ///
+    /// # Panics
+    /// As [`Self::encode`] and [`GroupSums::of`].
+    pub fn encode_group(
+        &self,
+        identity: LogIdentity,
+        data: &[u8],
+        prefix: usize,
+        block: &mut [u8],
+    ) {
+        self.encode_fields(identity, block);
+        encode_sums(data, prefix, block);
+        seal(block);
+    }
+
+    fn encode_fields(&self, identity: LogIdentity, block: &mut [u8]) {
         assert_eq!(block.len(), MARK_BYTES, "a mark is one block");
         block.fill(0);
         block[..8].copy_from_slice(&MAGIC);
@@ -140,9 +163,6 @@ impl Mark {
         put(68, &self.end_epoch.0.to_be_bytes());
         put(72, &self.end_position.to_be_bytes());
         put(80, &self.end_offset.0.to_be_bytes());
-        self.sums.encode(block);
-        let crc = crc32c(&block[..CRC_AT]);
-        block[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
     }
 
     /// Reads the mark in `block`. `None` unless it is whole, of this log and of this segment:
@@ -201,16 +221,9 @@ impl GroupSums {
     /// If `data` is not whole blocks, or more than a group has.
     #[must_use]
     pub fn of(data: &[u8], prefix: usize) -> Self {
-        assert_eq!(data.len() % BLOCK_BYTES, 0, "a group is whole blocks");
-        let blocks = data.len() / BLOCK_BYTES;
-        assert!(blocks <= GROUP_BLOCKS_MAX, "a group of {blocks} blocks");
-        let blocks_per_chunk = blocks_per_chunk(blocks);
-        let chunks = data.chunks(blocks_per_chunk * BLOCK_BYTES);
-        Self {
-            blocks_per_chunk,
-            chunks: chunks.map(ChunkSum::of).collect(),
-            sectors: sector_bits(data, prefix),
-        }
+        let mut block = [0; MARK_BYTES];
+        encode_sums(data, prefix, &mut block);
+        Self::decode(&block).expect("just encoded")
     }
 
     /// How many chunks.
@@ -255,18 +268,12 @@ impl GroupSums {
 
     fn encode(&self, block: &mut [u8]) {
         let mut at = SUMS_AT;
-        let mut put = |bytes: &[u8]| {
-            block[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        };
         for chunk in &self.chunks {
-            put(&chunk.crc.to_be_bytes());
-            put(&chunk.content_end.to_be_bytes());
+            chunk.encode(&mut block[at..at + SUM_BYTES]);
+            at += SUM_BYTES;
         }
-        put(&self.sectors);
-        // Bounded by GROUP_BLOCKS_MAX.
-        block[88..92].copy_from_slice(&(self.sectors.len() as u32).to_be_bytes());
-        block[92..96].copy_from_slice(&(self.blocks_per_chunk as u32).to_be_bytes());
+        block[at..at + self.sectors.len()].copy_from_slice(&self.sectors);
+        put_counts(block, self.sectors.len(), self.blocks_per_chunk);
     }
 
     fn decode(block: &[u8]) -> Option<Self> {
@@ -302,6 +309,37 @@ impl ChunkSum {
             content_end: content_end.map_or(0, |last| last as u32 + 1),
         }
     }
+
+    fn encode(self, place: &mut [u8]) {
+        place[..4].copy_from_slice(&self.crc.to_be_bytes());
+        place[4..].copy_from_slice(&self.content_end.to_be_bytes());
+    }
+}
+
+/// Writes the sums of `data` where a mark has them.
+fn encode_sums(data: &[u8], prefix: usize, block: &mut [u8]) {
+    assert_eq!(data.len() % BLOCK_BYTES, 0, "a group is whole blocks");
+    let blocks = data.len() / BLOCK_BYTES;
+    assert!(blocks <= GROUP_BLOCKS_MAX, "a group of {blocks} blocks");
+    let per_chunk = blocks_per_chunk(blocks);
+    let mut at = SUMS_AT;
+    for chunk in data.chunks(per_chunk * BLOCK_BYTES) {
+        ChunkSum::of(chunk).encode(&mut block[at..at + SUM_BYTES]);
+        at += SUM_BYTES;
+    }
+    put_sector_bits(data, prefix, &mut block[at..at + blocks]);
+    put_counts(block, blocks, per_chunk);
+}
+
+/// Both are bounded by `GROUP_BLOCKS_MAX`.
+fn put_counts(block: &mut [u8], blocks: usize, per_chunk: usize) {
+    block[88..92].copy_from_slice(&(blocks as u32).to_be_bytes());
+    block[92..96].copy_from_slice(&(per_chunk as u32).to_be_bytes());
+}
+
+fn seal(block: &mut [u8]) {
+    let crc = crc32c(&block[..CRC_AT]);
+    block[CRC_AT..].copy_from_slice(&crc.to_be_bytes());
 }
 
 /// The smallest power of two with which the sums of `blocks` blocks fit into a mark.
@@ -315,8 +353,7 @@ fn blocks_per_chunk(blocks: usize) -> usize {
 
 /// Per block, a bit for each sector that has a byte other than zero behind the first `prefix`
 /// bytes.
-fn sector_bits(data: &[u8], prefix: usize) -> Vec<u8> {
-    let mut bits = vec![0; data.len() / BLOCK_BYTES];
+fn put_sector_bits(data: &[u8], prefix: usize, bits: &mut [u8]) {
     for (index, sector) in data.chunks_exact(SECTOR_BYTES).enumerate() {
         let skip = prefix
             .saturating_sub(index * SECTOR_BYTES)
@@ -325,6 +362,11 @@ fn sector_bits(data: &[u8], prefix: usize) -> Vec<u8> {
             bits[index / 8] |= 1 << (index % 8);
         }
     }
+}
+
+fn sector_bits(data: &[u8], prefix: usize) -> Vec<u8> {
+    let mut bits = vec![0; data.len() / BLOCK_BYTES];
+    put_sector_bits(data, prefix, &mut bits);
     bits
 }
 
@@ -361,6 +403,13 @@ mod tests {
             mark(blocks).encode(ID, &mut block);
             assert_eq!(Mark::decode(&block, ID, Offset(100)), Some(mark(blocks)));
         }
+        let mut with_sums = vec![0; MARK_BYTES];
+        let mut without = mark(257);
+        without.encode(ID, &mut with_sums);
+        without.sums = GroupSums::default();
+        let mut block = vec![0xff; MARK_BYTES];
+        without.encode_group(ID, &data(257), 0, &mut block);
+        assert!(block == with_sums);
         let initial = Mark::initial(Offset(7), Epoch(1));
         let mut block = vec![0; MARK_BYTES];
         initial.encode(ID, &mut block);

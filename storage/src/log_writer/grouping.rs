@@ -1,18 +1,20 @@
 //! The active segment and the groups that go into it: which batches, which bytes, which mark.
+//!
+//! While a group is on its way the next one fills: batches are copied as they come, so that its
+//! write can start as soon as the disk is done with the one before. This is the only copy that the
+//! writer makes of them, and nothing is allocated for it.
 
-use super::{Entry, InFlight, LogWriter, StampedBatch};
+use super::{Entry, InFlight, LogWriter, Waiting};
 use crate::disk::Disk;
-use crate::format::{BatchHeader, GroupSums, MARK_BYTES, Mark};
+use crate::format::{GroupSums, MARK_BYTES, Mark};
 use crate::group::{GroupEnd, GroupIo, GroupLocation};
 use crate::index_file::IndexBuilder;
 use crate::seal::{SealAt, Spare};
 use crate::segment::{BLOCK_BYTES, Layout, block_floor};
-use quorate_raft::Offset;
+use quorate_raft::{Epoch, Offset};
 use quorate_ring::AlignedBuf;
+use std::mem;
 use std::sync::Arc;
-
-/// Buffers kept for reuse. Groups of a steady load have one or two sizes.
-const POOLED_BUFFERS_MAX: usize = 3;
 
 /// The segment that is written to.
 #[derive(Debug)]
@@ -20,69 +22,93 @@ pub(super) struct Active<D: Disk> {
     pub(super) base: Offset,
     pub(super) file: Arc<D::File>,
     pub(super) layout: Layout,
-    /// Byte where the last group ends. All before it is durable.
+    /// Byte where the last group ends. With none in flight, all before it is durable.
     pub(super) position: u64,
     /// The bytes of the last, partly filled block: written again with the next group.
-    pub(super) tail: Vec<u8>,
+    tail: Vec<u8>,
     /// Number of the next group.
-    pub(super) sequence: u64,
+    sequence: u64,
     pub(super) indexes: IndexBuilder,
 }
 
-impl<D: Disk> LogWriter<D> {
-    /// Takes waiting batches as far as the group, the segment and the epoch go.
-    pub(super) fn form_group(&mut self) -> GroupIo<D> {
-        let mut batches: Vec<StampedBatch> = Vec::new();
-        let mut bytes = 0;
-        let epoch = self.epochs.last().expect("an epoch was begun").epoch;
-        while let Some(Entry::Batch(batch)) = self.queue.front() {
-            let size = batch.bytes.len();
-            let is_full = !batches.is_empty() && bytes + size > self.config.group_bytes_max;
-            if is_full || batch.epoch > epoch || !self.active.fits(batch, bytes) {
-                break;
-            }
-            bytes += size;
-            if let Some(Entry::Batch(batch)) = self.queue.pop_front() {
-                batches.push(batch);
-            }
+/// The next group: the first batches of the queue, copied behind the tail block.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    buf: Option<AlignedBuf>,
+    batches: usize,
+    /// Of these batches.
+    bytes: usize,
+}
+
+impl Filling {
+    pub(super) fn batches(&self) -> usize {
+        self.batches
+    }
+}
+
+/// Memory for groups: one on its way, one that fills, and the mark.
+#[derive(Debug)]
+pub(super) struct GroupBuffers {
+    data: Vec<AlignedBuf>,
+    mark: Option<AlignedBuf>,
+    /// Length of each of `data`. A batch that does not fit is alone in a buffer of its own.
+    data_bytes: usize,
+}
+
+impl GroupBuffers {
+    pub(super) fn new(group_bytes_max: usize) -> Self {
+        let data = [(); 2].map(|()| AlignedBuf::zeroed(group_bytes_max));
+        Self {
+            data_bytes: data[0].capacity(),
+            data: data.into(),
+            mark: Some(AlignedBuf::zeroed(MARK_BYTES)),
         }
-        self.queued_bytes -= bytes;
-        let group = self.encode_group(&batches, bytes);
-        let sequence = group.end.sequence;
-        self.in_flight = InFlight::Group { sequence, bytes };
-        group
     }
 
-    pub(super) fn encode_group(&mut self, batches: &[StampedBatch], bytes: usize) -> GroupIo<D> {
-        let last = batches.last().expect("a group has a batch");
-        let prefix = self.active.tail.len();
-        let mut data = self.buffer(prefix + bytes);
-        data[..prefix].copy_from_slice(&self.active.tail);
-        let start = self.active.position;
-        let mut filled = prefix;
-        for batch in batches {
-            let position = start + (filled - prefix) as u64;
-            let header = BatchHeader::parse(&batch.bytes).expect("checked when appended");
-            self.active.indexes.add(&header, position);
-            data[filled..filled + batch.bytes.len()].copy_from_slice(&batch.bytes);
-            filled += batch.bytes.len();
+    pub(super) fn all_data(&mut self) -> impl Iterator<Item = &mut AlignedBuf> {
+        self.data.iter_mut()
+    }
+
+    fn take_data(&mut self, bytes: usize) -> AlignedBuf {
+        if bytes > self.data_bytes {
+            return AlignedBuf::zeroed(bytes);
         }
-        data[filled..].fill(0);
-        let end_position = start + bytes as u64;
+        self.data.pop().expect("two groups have a buffer each")
+    }
+
+    fn keep_data(&mut self, data: AlignedBuf) {
+        if data.capacity() == self.data_bytes {
+            self.data.push(data);
+        }
+    }
+
+    pub(super) fn give_back(&mut self, data: AlignedBuf, mark: AlignedBuf) {
+        self.keep_data(data);
+        self.mark = Some(mark);
+    }
+}
+
+impl<D: Disk> LogWriter<D> {
+    /// Takes the group that filled, and every batch that still fits.
+    pub(super) fn form_group(&mut self) -> GroupIo<D> {
+        self.fill();
+        let Filling {
+            buf,
+            batches,
+            bytes,
+        } = mem::take(&mut self.filling);
+        let mut data = buf.expect("the first batch fits");
+        let start = self.active.position;
+        let prefix = self.active.tail.len();
+        data.set_len(prefix + bytes);
+        data[prefix + bytes..].fill(0);
+        let end = self.take_from_queue(batches);
+        let mark = self.mark(&data, bytes, end);
         let sequence = self.active.sequence;
-        let mut mark = self.buffer(MARK_BYTES);
-        let content = Mark {
-            segment_base: self.active.base,
-            sequence,
-            durable_position: start,
-            durable_offset: self.flushed.offset,
-            durable_epoch: self.flushed.epoch,
-            end_position,
-            end_offset: last.end_offset,
-            end_epoch: last.epoch,
-            sums: GroupSums::of(&data, prefix),
-        };
-        content.encode(self.identity, &mut mark);
+        let end_position = start + bytes as u64;
+        self.active.advance(end_position, &data);
+        self.queued_bytes -= bytes;
+        self.in_flight = InFlight::Group { sequence, bytes };
         GroupIo {
             file: Arc::clone(&self.active.file),
             data_position: block_floor(start),
@@ -92,9 +118,9 @@ impl<D: Disk> LogWriter<D> {
             end: GroupEnd {
                 sequence,
                 generation: self.generation,
-                end_offset: last.end_offset,
-                end_epoch: last.epoch,
-                batches: batches.len() as u64,
+                end_offset: end.0,
+                end_epoch: end.1,
+                batches: batches as u64,
                 location: GroupLocation {
                     segment_base: self.active.base,
                     base_offset: self.flushed.offset,
@@ -105,20 +131,73 @@ impl<D: Disk> LogWriter<D> {
         }
     }
 
-    /// A buffer of `bytes` rounded up to blocks. Its content is whatever it was.
-    pub(super) fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        let len = bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
-        match self.pool.iter().position(|buf| buf.len() == len) {
-            Some(index) => self.pool.swap_remove(index),
-            None => AlignedBuf::zeroed(len),
+    /// Copies waiting batches as far as the group, the segment and the epoch go.
+    pub(super) fn fill(&mut self) {
+        // In any other state the segment is about to change.
+        if !matches!(self.in_flight, InFlight::Nothing | InFlight::Group { .. }) {
+            return;
+        }
+        let Some(epoch) = self.epochs.last().map(|last| last.epoch) else {
+            return;
+        };
+        while let Some(Entry::Batch(batch)) = self.queue.get(self.filling.batches) {
+            let at = self.active.tail.len() + self.filling.bytes;
+            let end = at + batch.bytes.len();
+            let is_full = self.filling.batches > 0 && end > self.buffers.data_bytes;
+            if is_full || batch.epoch > epoch || !self.active.fits(batch, self.filling.bytes) {
+                break;
+            }
+            let buf = self.filling.buf.get_or_insert_with(|| {
+                let mut buf = self.buffers.take_data(end);
+                buf.set_len(buf.capacity());
+                buf[..at].copy_from_slice(&self.active.tail);
+                buf
+            });
+            buf[at..end].copy_from_slice(&batch.bytes);
+            self.filling.batches += 1;
+            self.filling.bytes += batch.bytes.len();
         }
     }
 
-    pub(super) fn recycle(&mut self, buf: AlignedBuf) {
-        if self.pool.len() == POOLED_BUFFERS_MAX {
-            self.pool.remove(0);
+    /// Forgets what was copied if the queue no longer begins with it.
+    pub(super) fn refill_if_cut(&mut self) {
+        if self.filling.batches > self.queue.len() {
+            let Filling { buf, .. } = mem::take(&mut self.filling);
+            buf.into_iter().for_each(|buf| self.buffers.keep_data(buf));
         }
-        self.pool.push(buf);
+    }
+
+    /// Removes the first `count` batches from the queue and indexes them. Returns where they end.
+    fn take_from_queue(&mut self, count: usize) -> (Offset, Epoch) {
+        let mut position = self.active.position;
+        let mut end = (self.flushed.offset, self.flushed.epoch);
+        for entry in self.queue.drain(..count) {
+            let Entry::Batch(batch) = entry else {
+                unreachable!("only batches were copied")
+            };
+            self.active.indexes.add(&batch.header, position);
+            position += batch.bytes.len() as u64;
+            end = (batch.end_offset, batch.epoch);
+        }
+        end
+    }
+
+    fn mark(&mut self, data: &[u8], bytes: usize, end: (Offset, Epoch)) -> AlignedBuf {
+        let mut block = self.buffers.mark.take().expect("one group at a time");
+        let active = &self.active;
+        let mark = Mark {
+            segment_base: active.base,
+            sequence: active.sequence,
+            durable_position: active.position,
+            durable_offset: self.flushed.offset,
+            durable_epoch: self.flushed.epoch,
+            end_position: active.position + bytes as u64,
+            end_offset: end.0,
+            end_epoch: end.1,
+            sums: GroupSums::default(),
+        };
+        mark.encode_group(self.identity, data, active.tail.len(), &mut block);
+        block
     }
 }
 
@@ -129,7 +208,7 @@ impl<D: Disk> Active<D> {
             file: spare.file,
             layout: spare.layout,
             position: 0,
-            tail: Vec::new(),
+            tail: Vec::with_capacity(BLOCK_BYTES),
             sequence: 1,
             indexes: IndexBuilder::new(base, index_interval_bytes),
         }
@@ -137,7 +216,7 @@ impl<D: Disk> Active<D> {
 
     /// Whether `batch` fits behind the `group_bytes` that go before it. Kafka's indexes count
     /// offsets relative to the segment in 31 bits.
-    pub(super) fn fits(&self, batch: &StampedBatch, group_bytes: usize) -> bool {
+    pub(super) fn fits(&self, batch: &Waiting, group_bytes: usize) -> bool {
         let end = self.position + (group_bytes + batch.bytes.len()) as u64;
         let relative = batch.end_offset.0 - self.base.0;
         end <= self.layout.data_bytes() && relative <= i64::from(i32::MAX)
@@ -151,7 +230,8 @@ impl<D: Disk> Active<D> {
         }
     }
 
-    pub(super) fn on_flushed(&mut self, end_position: u64, data: &[u8]) {
+    /// A group of these blocks, that ends there, is on its way.
+    fn advance(&mut self, end_position: u64, data: &[u8]) {
         self.position = end_position;
         self.sequence += 1;
         self.tail.clear();

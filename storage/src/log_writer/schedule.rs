@@ -22,7 +22,7 @@ impl<D: Disk> LogWriter<D> {
                     .last()
                     .is_none_or(|last| last.epoch < batch.epoch)
                 {
-                    Some(self.start_epoch(batch.epoch, batch.base_offset))
+                    Some(self.start_epoch(batch.epoch, batch.header.base_offset))
                 } else if self.active.fits(batch, 0) {
                     Some(Io::Group(self.form_group()))
                 } else {
