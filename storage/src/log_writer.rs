@@ -347,6 +347,12 @@ impl<D: Disk> LogWriter<D> {
         self.flushed.offset
     }
 
+    /// Whether the segment after the active one is prepared.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        matches!(self.spare, SpareState::Ready(_))
+    }
+
     /// Counts since the log was opened.
     #[must_use]
     pub fn stats(&self) -> &WriterStats {

@@ -15,6 +15,7 @@ mod values;
 pub use endpoints::{ValueFault, parse_endpoint, parse_remote, parse_remotes};
 pub use listeners::Listener;
 
+use crate::disk_io::FlushMethod;
 use crate::properties::{PropertiesError, Property};
 use listeners::WildcardHosts;
 use quorate_raft::{Endpoint, NodeId, VoterSet};
@@ -72,6 +73,8 @@ pub struct ServerConfig {
     pub segment_bytes: u64,
     /// `log.group.max.bytes`
     pub group_bytes_max: usize,
+    /// `log.flush.method`; `None` is auto.
+    pub flush_method: Option<FlushMethod>,
     /// `log.unflushed.max.bytes`; never below `group_bytes_max`.
     pub unflushed_bytes_max: usize,
     /// `log.tail.bytes`; never below `unflushed_bytes_max`.
@@ -294,6 +297,7 @@ impl ServerConfig {
             cluster_id_strict: values.bool(&keys::CLUSTER_ID_STRICT)?,
             segment_bytes: read_segment_bytes(&values)?,
             group_bytes_max: values.set_int(&keys::GROUP_BYTES_MAX)?,
+            flush_method: values.one_of(&keys::FLUSH_METHOD, FLUSH_METHODS)?,
             unflushed_bytes_max: values.set_int(&keys::UNFLUSHED_BYTES_MAX)?,
             tail_bytes: values.set_int(&keys::TAIL_BYTES)?,
             decompressed_bytes_max: values.set_int(&keys::DECOMPRESSED_BYTES_MAX)?,
@@ -340,6 +344,14 @@ const IO_ENGINES: &[(&str, IoEngine)] = &[
     ("auto", IoEngine::Auto),
     ("uring", IoEngine::Uring),
     ("threads", IoEngine::Threads),
+];
+
+const FLUSH_METHODS: &[(&str, Option<FlushMethod>)] = &[
+    ("auto", None),
+    ("parallel", Some(FlushMethod::Parallel)),
+    ("linked", Some(FlushMethod::Linked)),
+    ("dsync", Some(FlushMethod::Dsync)),
+    ("thread", Some(FlushMethod::Thread)),
 ];
 
 const CORES: &[(&str, Cores)] = &[

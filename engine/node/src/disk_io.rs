@@ -1,18 +1,73 @@
-//! Carries the log writer's groups out on a ring: both writes, then one flush.
+//! Carries the log writer's groups out on a ring: both writes, then one flush that covers them.
 //!
-//! The flush is submitted only when both writes are complete, so it covers them; a short or
-//! interrupted write before it is written again from memory; a failed flush is final.
+//! Which operations do that is the [`FlushMethod`]. Whatever it is, a short or interrupted write
+//! before the flush is written again from memory, all of it, and a failed flush is final.
 
 use crate::metrics::GroupTimes;
 use quorate_raft::Instant;
 use quorate_ring::{AlignedBuf, CompletionKind, Ring};
 use quorate_storage::{FileDisk, GroupIo};
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// How often a group may be written again before the disk counts as failed.
 const REWRITES_MAX: u32 = 16;
+
+/// By which operations a group becomes durable. None is best everywhere: what a drive makes of a
+/// flush and of a forced write differs by a factor of thirty either way, and so does what a busy
+/// processor does to each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlushMethod {
+    /// Both writes side by side; when they are complete, fdatasync. Two submissions.
+    #[default]
+    Parallel,
+    /// A chain of write, write and fdatasync: one submission, and the writes wait for each other.
+    Linked,
+    /// Both writes side by side, each durable by itself (RWF_DSYNC): one submission, two flushes.
+    Dsync,
+    /// A thread that waits in pwrite, pwrite and fdatasync; the ring is only woken.
+    Thread,
+}
+
+impl FlushMethod {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Parallel, Self::Linked, Self::Dsync, Self::Thread];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Linked => "linked",
+            Self::Dsync => "dsync",
+            Self::Thread => "thread",
+        }
+    }
+
+    /// The method of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    /// Whether disk operations are to run on threads, whatever the ring stands on.
+    #[must_use]
+    pub fn needs_disk_threads(self) -> bool {
+        self == Self::Thread
+    }
+
+    fn is_chain(self) -> bool {
+        matches!(self, Self::Linked | Self::Thread)
+    }
+}
+
+impl fmt::Display for FlushMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
 
 /// User data of the three operations of a group; the loop routes completions by it.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +83,24 @@ pub struct DiskOps {
 /// At most one group on its way to the disk.
 pub struct GroupExecutor {
     ops: DiskOps,
+    method: FlushMethod,
     group: Option<InFlight>,
     /// Stand in a group for its buffers while the kernel has those.
     stand_ins: Vec<AlignedBuf>,
+    registers_files: bool,
 }
 
 struct InFlight {
     io: GroupIo<FileDisk>,
     file: Arc<OwnedFd>,
-    writes_left: u8,
+    /// Operations that have not ended.
+    pending: u8,
+    /// Both writes were complete and the flush is on its way, or over.
+    flushing: bool,
     rewrite: bool,
     rewrites: u32,
+    /// An operation did not start, since one before it in the chain had not done all.
+    cancelled: bool,
     failed: Option<io::Error>,
     times: GroupTimes,
 }
@@ -46,11 +108,13 @@ struct InFlight {
 impl GroupExecutor {
     /// An idle executor.
     #[must_use]
-    pub fn new(ops: DiskOps) -> Self {
+    pub fn new(ops: DiskOps, method: FlushMethod) -> Self {
         Self {
             ops,
+            method,
             group: None,
             stand_ins: vec![AlignedBuf::zeroed(0), AlignedBuf::zeroed(0)],
+            registers_files: true,
         }
     }
 
@@ -61,12 +125,15 @@ impl GroupExecutor {
     pub fn start(&mut self, ring: &mut Ring, now: Instant, io: GroupIo<FileDisk>) {
         assert!(self.group.is_none(), "one group at a time");
         let file = Arc::clone(io.file.fd());
+        self.register(ring, &file);
         let mut group = InFlight {
             io,
             file,
-            writes_left: 0,
+            pending: 0,
+            flushing: false,
             rewrite: false,
             rewrites: 0,
+            cancelled: false,
             failed: None,
             times: GroupTimes {
                 started: now,
@@ -74,8 +141,18 @@ impl GroupExecutor {
                 flushed: now,
             },
         };
-        group.write(ring, self.ops, &mut self.stand_ins);
+        group.submit(ring, self.ops, self.method, &mut self.stand_ins);
         self.group = Some(group);
+    }
+
+    /// Costs nothing unless the segment is a new one.
+    fn register(&mut self, ring: &mut Ring, file: &Arc<OwnedFd>) {
+        if self.registers_files
+            && let Err(error) = ring.register_file(file)
+        {
+            tracing::debug!(%error, "the ring does not take the segment's file in advance");
+            self.registers_files = false;
+        }
     }
 
     /// Takes a completion of one of its operations; the group, its result and when it was where,
@@ -94,21 +171,14 @@ impl GroupExecutor {
         match kind {
             CompletionKind::Wrote { buf, result } => {
                 group.on_write(user == self.ops.data, buf, result, &mut self.stand_ins);
-                if group.writes_left > 0 {
-                    return None;
-                }
-                if group.failed.is_none() && group.rewrite {
-                    group.write(ring, self.ops, &mut self.stand_ins);
-                    return None;
-                }
-                if group.failed.is_none() {
-                    group.times.written = now;
-                    ring.fdatasync(&group.file, self.ops.flush);
-                    return None;
-                }
+                group.times.written = now;
             }
-            CompletionKind::Flushed(result) => group.failed = result.err(),
+            CompletionKind::Flushed(result) => group.on_flush(result),
             other => panic!("not a disk completion: {other:?}"),
+        }
+        group.pending -= 1;
+        if group.pending > 0 || group.go_on(ring, self.ops, self.method, &mut self.stand_ins) {
+            return None;
         }
         let mut group = self.group.take().expect("checked above");
         group.times.flushed = now;
@@ -118,17 +188,68 @@ impl GroupExecutor {
 }
 
 impl InFlight {
-    fn write(&mut self, ring: &mut Ring, ops: DiskOps, stand_ins: &mut Vec<AlignedBuf>) {
-        self.writes_left = 2;
+    fn submit(
+        &mut self,
+        ring: &mut Ring,
+        ops: DiskOps,
+        method: FlushMethod,
+        stand_ins: &mut Vec<AlignedBuf>,
+    ) {
+        self.pending = 2;
         self.rewrite = false;
+        self.cancelled = false;
         let mut lend = |buf: &mut AlignedBuf| {
             let stand_in = stand_ins.pop().expect("one for each buffer");
             std::mem::replace(buf, stand_in)
         };
-        let data = lend(&mut self.io.data);
-        let mark = lend(&mut self.io.mark);
-        ring.write(&self.file, self.io.data_position, data, ops.data, false);
-        ring.write(&self.file, self.io.mark_position, mark, ops.mark, false);
+        let writes = [
+            (self.io.data_position, lend(&mut self.io.data), ops.data),
+            (self.io.mark_position, lend(&mut self.io.mark), ops.mark),
+        ];
+        for (position, buf, user) in writes {
+            if method == FlushMethod::Dsync {
+                ring.write_dsync(&self.file, position, buf, user, false);
+            } else {
+                ring.write(&self.file, position, buf, user, method.is_chain());
+            }
+        }
+        if method.is_chain() {
+            self.flush(ring, ops);
+        }
+    }
+
+    fn flush(&mut self, ring: &mut Ring, ops: DiskOps) {
+        self.pending += 1;
+        self.flushing = true;
+        ring.fdatasync(&self.file, ops.flush);
+    }
+
+    /// All that was submitted has ended. Whether there is more to do.
+    fn go_on(
+        &mut self,
+        ring: &mut Ring,
+        ops: DiskOps,
+        method: FlushMethod,
+        stand_ins: &mut Vec<AlignedBuf>,
+    ) -> bool {
+        if self.failed.is_some() {
+            return false;
+        }
+        if self.rewrite {
+            self.flushing = false;
+            self.submit(ring, ops, method, stand_ins);
+            return true;
+        }
+        if self.cancelled {
+            // Without a write that fell short nothing may have been cancelled.
+            self.failed = Some(io::Error::from_raw_os_error(libc::ECANCELED));
+            return false;
+        }
+        if self.flushing || method == FlushMethod::Dsync {
+            return false;
+        }
+        self.flush(ring, ops);
+        true
     }
 
     fn on_write(
@@ -138,7 +259,6 @@ impl InFlight {
         result: io::Result<usize>,
         stand_ins: &mut Vec<AlignedBuf>,
     ) {
-        self.writes_left -= 1;
         let expected = buf.len();
         let place = if is_data {
             &mut self.io.data
@@ -149,10 +269,19 @@ impl InFlight {
         match result {
             Ok(written) if written == expected => {}
             Ok(_) => self.try_again(io::Error::from(io::ErrorKind::WriteZero)),
+            Err(error) if is_cancelled(&error) => self.cancelled = true,
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => self.try_again(error),
                 _ => self.failed = Some(error),
             },
+        }
+    }
+
+    fn on_flush(&mut self, result: io::Result<()>) {
+        match result {
+            Ok(()) => {}
+            Err(error) if is_cancelled(&error) => self.cancelled = true,
+            Err(error) => self.failed = Some(error),
         }
     }
 
@@ -163,4 +292,8 @@ impl InFlight {
             self.failed = Some(error);
         }
     }
+}
+
+fn is_cancelled(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECANCELED)
 }

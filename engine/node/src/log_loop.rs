@@ -6,10 +6,10 @@
 
 use crate::background::{Background, Done, Mailbox, Task};
 use crate::clock::Clock;
-use crate::disk_io::{DiskOps, GroupExecutor};
+use crate::disk_io::{DiskOps, FlushMethod, GroupExecutor};
 use crate::metrics::{GroupTimes, LogMetrics};
 use quorate_raft::{Generation, Instant, Offset};
-use quorate_ring::{Completion, CompletionKind, Ring, Wait};
+use quorate_ring::{AlignedBuf, Completion, CompletionKind, Ring, Wait};
 use quorate_storage::{FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError};
 use std::sync::Arc;
 
@@ -50,20 +50,29 @@ pub struct LogDriver {
 }
 
 impl LogDriver {
-    /// Drives `writer`; its blocking jobs go to `background`.
+    /// Drives `writer` on `ring`; its blocking jobs go to `background`.
     #[must_use]
     pub fn new(
-        writer: LogWriter<FileDisk>,
+        mut writer: LogWriter<FileDisk>,
+        ring: &mut Ring,
         ops: DiskOps,
+        method: FlushMethod,
         background: Background,
         metrics: Arc<LogMetrics>,
     ) -> Self {
+        register_buffers(&mut writer, ring);
         Self {
             writer,
-            executor: GroupExecutor::new(ops),
+            executor: GroupExecutor::new(ops, method),
             background,
             metrics,
         }
+    }
+
+    /// Whether the segment after the active one is prepared.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.writer.has_spare()
     }
 
     /// Takes a command. Nothing is started before [`Self::start_io`].
@@ -129,6 +138,17 @@ impl LogDriver {
     }
 }
 
+fn register_buffers(writer: &mut LogWriter<FileDisk>, ring: &mut Ring) {
+    let mut buffers: Vec<&mut AlignedBuf> = writer.group_buffers().collect();
+    if let Err(error) = ring.register_buffers(&mut buffers) {
+        tracing::warn!(
+            %error,
+            "the kernel does not lock the buffers of the log in memory, which makes writes slower: \
+             the limit for locked memory (ulimit -l, LimitMEMLOCK=) is too low"
+        );
+    }
+}
+
 /// Commands that may wait for the log writer.
 pub const COMMANDS_MAX: usize = 4096;
 /// Reports that may wait for the raft loop.
@@ -156,9 +176,10 @@ impl LogLoop {
     /// The loop around `writer`, between the two mailboxes.
     #[must_use]
     pub fn new(
-        ring: Ring,
+        mut ring: Ring,
         clock: Clock,
         writer: LogWriter<FileDisk>,
+        method: FlushMethod,
         background: Background,
         metrics: Arc<LogMetrics>,
         commands: Arc<Mailbox<Vec<LogCommand>>>,
@@ -170,7 +191,7 @@ impl LogLoop {
             mark: MARK,
             flush: FLUSH,
         };
-        let driver = LogDriver::new(writer, ops, background.clone(), metrics);
+        let driver = LogDriver::new(writer, &mut ring, ops, method, background.clone(), metrics);
         Self {
             ring,
             clock,

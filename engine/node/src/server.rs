@@ -12,7 +12,8 @@ use crate::config::{Cores, Listener, ServerConfig, uuid};
 use crate::connections::{AnswerBudget, ConnectionCount, ConnectionSet, SetLimits};
 use crate::descriptors::ConnectionShares;
 use crate::directory::Directory;
-use crate::disk_io::DiskOps;
+use crate::disk_io::{DiskOps, FlushMethod};
+use crate::flush_probe;
 use crate::format::{FormatError, Meta, check_formatted};
 use crate::io_engine::{self, NoUring};
 use crate::log_loop::{COMMANDS_MAX, LogDriver, LogLoop, REPORTS_MAX};
@@ -137,6 +138,7 @@ pub fn run(config: ServerConfig) -> Result<(), ServerError> {
     let engine = io_engine::choose(config.io_engine)?;
     let meta = check_formatted(&config)?;
     let data_dir = check_data_dir(&config.log_dir)?;
+    let flush_method = flush_probe::choose(&config);
     let lock = lock_dir(&config.log_dir)?;
     let controller_listeners = listen_all(&config.controller_listeners)?;
     let client_listeners = listen_all(&config.client_listeners)?;
@@ -147,10 +149,12 @@ pub fn run(config: ServerConfig) -> Result<(), ServerError> {
         dir = %config.log_dir.display(),
         file_system = %data_dir.fs_kind,
         io_engine = %engine,
+        flush_method = %flush_method,
         "starting"
     );
     let node = Node {
         engine,
+        flush_method,
         metrics: Arc::new(Metrics::new(config.client_loops)),
         shared: Shared::default(),
         clock: Clock::new(),
@@ -174,6 +178,7 @@ fn stop_all_on_panic() {
 
 struct Node {
     engine: Engine,
+    flush_method: FlushMethod,
     config: ServerConfig,
     meta: Meta,
     _lock: DirLock,
@@ -274,11 +279,14 @@ impl Node {
         waker: &OnceLock<Waker>,
         respondent: inquiry::Respondent,
     ) -> Result<(), ServerError> {
-        let placement = Placement::of(&self.config, self.engine);
+        let placement = Placement::of(&self.config, self.engine, self.flush_method);
         placement.pin(0);
         let clock = self.clock;
         let now = clock.read();
-        let ring = Ring::new(&placement.ring(RING_ENTRIES))?;
+        let mut ring = Ring::new(&match placement.split {
+            true => placement.ring(RING_ENTRIES),
+            false => placement.disk_ring(RING_ENTRIES),
+        })?;
         let _ = waker.set(ring.waker());
         let background = Background::start(
             self.config.topic_dir(),
@@ -328,7 +336,7 @@ impl Node {
         );
         let log_metrics = Arc::clone(&self.metrics.log);
         let writer = opened.log.writer;
-        let log = placement.start_log(writer, clock, &ring, &background, log_metrics)?;
+        let log = placement.start_log(writer, clock, &mut ring, &background, log_metrics)?;
         let client_stop = Arc::new(AtomicBool::new(false));
         let shares = ConnectionShares::of_process(self.config.connections_max);
         let limits = self.client_limits(shares);
@@ -505,6 +513,7 @@ impl Node {
 #[derive(Clone, Debug)]
 struct Placement {
     engine: Engine,
+    flush_method: FlushMethod,
     split: bool,
     wait: WaitKind,
     cpus: Vec<usize>,
@@ -512,7 +521,7 @@ struct Placement {
 
 impl Placement {
     /// `auto` splits only where every loop gets a core of its own and one is left for the rest.
-    fn of(config: &ServerConfig, engine: Engine) -> Self {
+    fn of(config: &ServerConfig, engine: Engine, flush_method: FlushMethod) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let split = match config.cores {
             Cores::Fused => false,
@@ -527,6 +536,7 @@ impl Placement {
         };
         Self {
             engine,
+            flush_method,
             split,
             wait,
             cpus: config.pin_cpus.clone(),
@@ -537,6 +547,15 @@ impl Placement {
         RingConfig {
             engine: self.engine,
             entries,
+            disk_threads: false,
+        }
+    }
+
+    /// For the loop that writes the log.
+    fn disk_ring(&self, entries: u32) -> RingConfig {
+        RingConfig {
+            disk_threads: self.flush_method.needs_disk_threads(),
+            ..self.ring(entries)
         }
     }
 
@@ -554,7 +573,7 @@ impl Placement {
         &self,
         writer: quorate_storage::LogWriter<FileDisk>,
         clock: Clock,
-        ring: &Ring,
+        ring: &mut Ring,
         background: &Background,
         metrics: Arc<LogMetrics>,
     ) -> Result<Log, ServerError> {
@@ -567,7 +586,9 @@ impl Placement {
             };
             return Ok(Log::Fused(Box::new(LogDriver::new(
                 writer,
+                ring,
                 ops,
+                self.flush_method,
                 background.clone(),
                 metrics,
             ))));
@@ -580,7 +601,7 @@ impl Placement {
         let placement = self.clone();
         spawn("log", move || {
             placement.pin(1);
-            let Some(ring) = make_ring(&placement.ring(LogLoop::RING_ENTRIES), &made) else {
+            let Some(ring) = make_ring(&placement.disk_ring(LogLoop::RING_ENTRIES), &made) else {
                 return;
             };
             let Ok(commands) = commands_in.recv() else {
@@ -588,7 +609,15 @@ impl Placement {
             };
             let background = background.for_loop(ring.waker());
             LogLoop::new(
-                ring, clock, writer, background, metrics, commands, to_raft, wait,
+                ring,
+                clock,
+                writer,
+                placement.flush_method,
+                background,
+                metrics,
+                commands,
+                to_raft,
+                wait,
             )
             .run();
         })?;

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{batch, scratch_dir};
-use quorate::disk_io::{DiskOps, GroupExecutor};
+use quorate::disk_io::{DiskOps, FlushMethod, GroupExecutor};
 use quorate_raft::{Epoch, Instant, Offset};
 use quorate_ring::{Completion, CompletionKind, Engine, Ring, RingConfig, Wait};
 use quorate_storage::{FileDisk, GroupIo, Io, LogConfig, ProducerLimits, StampedBatch, open_log};
@@ -63,10 +63,18 @@ struct Bench {
 
 impl Bench {
     fn start(engine: Engine) -> Self {
+        Self::by(engine, FlushMethod::Parallel)
+    }
+
+    fn by(engine: Engine, method: FlushMethod) -> Self {
         let dir = scratch_dir();
-        let entries = 8;
-        let mut ring = Ring::new(&RingConfig { engine, entries }).expect("a ring");
-        let mut executor = GroupExecutor::new(OPS);
+        let config = RingConfig {
+            engine,
+            entries: 8,
+            disk_threads: method.needs_disk_threads(),
+        };
+        let mut ring = Ring::new(&config).expect("a ring");
+        let mut executor = GroupExecutor::new(OPS, method);
         executor.start(&mut ring, NOW, group(dir.path()));
         Self {
             ring,
@@ -127,7 +135,7 @@ fn sorted(writes: &[u64]) -> Vec<u64> {
     writes
 }
 
-fn both(test: fn(Engine)) {
+fn both(test: impl Fn(Engine)) {
     test(Engine::Uring);
     test(Engine::Threads);
 }
@@ -258,4 +266,86 @@ fn a_flush_that_does_not_succeed_is_final_whatever_it_says() {
             assert_eq!(heard.len(), 3, "one flush, no second");
         }
     });
+}
+
+/// The operations of a group that nothing goes wrong with.
+fn operations(method: FlushMethod) -> &'static [u64] {
+    match method {
+        FlushMethod::Dsync => &[OPS.data, OPS.mark],
+        _ => &[OPS.data, OPS.mark, OPS.flush],
+    }
+}
+
+#[test]
+fn every_method_makes_a_group_durable_by_its_own_operations() {
+    for method in FlushMethod::ALL {
+        both(|engine| {
+            let mut bench = Bench::by(engine, method);
+            let (heard, result) = bench.run(|_| ());
+            result.expect("a durable group");
+            assert_eq!(sorted(&heard), operations(method), "{method}");
+        });
+    }
+}
+
+#[test]
+fn a_broken_chain_is_written_again_whole_before_it_counts() {
+    // What a kernel answers when the first write falls short: the rest is cancelled.
+    for method in [FlushMethod::Linked, FlushMethod::Thread] {
+        both(|engine| {
+            for first in [|| Ok(512), || errno(libc::EINTR), || errno(libc::EAGAIN)] {
+                let mut bench = Bench::by(engine, method);
+                let mut left = 3;
+                let (heard, result) = bench.run(|done| {
+                    if left > 0 {
+                        left -= 1;
+                        let to = if done.user == OPS.data {
+                            first()
+                        } else {
+                            errno(libc::ECANCELED)
+                        };
+                        set(done, to);
+                    }
+                });
+                result.expect("a durable group");
+                assert_eq!(heard.len(), 6, "a second chain, and no third: {heard:?}");
+                assert_eq!(heard.last(), Some(&OPS.flush));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_failure_anywhere_is_final_by_every_method() {
+    for method in FlushMethod::ALL {
+        for which in operations(method) {
+            both(|engine| {
+                let mut bench = Bench::by(engine, method);
+                let (heard, result) = bench.run(|done| {
+                    if done.user == *which {
+                        set(done, errno(libc::EIO));
+                    }
+                });
+                let error = result.expect_err("no success").raw_os_error();
+                assert_eq!(error, Some(libc::EIO), "{method}");
+                assert!(heard.len() <= 3, "nothing is tried again: {heard:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn an_operation_that_is_cancelled_for_no_reason_is_a_failure() {
+    for method in [FlushMethod::Linked, FlushMethod::Thread] {
+        both(|engine| {
+            let mut bench = Bench::by(engine, method);
+            let (_, result) = bench.run(|done| {
+                if done.user == OPS.flush {
+                    set(done, errno(libc::ECANCELED));
+                }
+            });
+            let error = result.expect_err("no success").raw_os_error();
+            assert_eq!(error, Some(libc::ECANCELED), "{method}");
+        });
+    }
 }

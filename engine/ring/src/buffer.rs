@@ -97,7 +97,8 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to `capacity` initialised bytes, at least `len`, that live as long as `self`.
+        // SAFETY: `start` points to `capacity` initialised bytes, at least `len`, that live as long
+        // as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -46,6 +46,9 @@ pub struct RingConfig {
     /// to a power of two within 8..=32768. The completion queue has four times as many. Means
     /// nothing to threads.
     pub entries: u32,
+    /// Whether disk operations run on threads of their own, in blocking system calls, even where
+    /// the rest is io_uring's. Threads do so always.
+    pub disk_threads: bool,
 }
 
 impl Default for RingConfig {
@@ -53,6 +56,7 @@ impl Default for RingConfig {
         RingConfig {
             engine: Engine::Uring,
             entries: 256,
+            disk_threads: false,
         }
     }
 }
@@ -103,6 +107,7 @@ pub fn probe() -> Result<(), RingError> {
     let mut ring = Ring::new(&RingConfig {
         engine: Engine::Uring,
         entries: ENTRIES_MIN,
+        disk_threads: false,
     })?;
     // The first turn submits the read that wakers complete, so it does enter the kernel.
     ring.turn(Wait::No, &mut Vec::new())

@@ -5,7 +5,7 @@
 //! on a thread of the pool and ends only when its system call has. It retries no disk operation.
 //! There is no `unsafe` in it.
 
-mod disk;
+pub(crate) mod disk;
 mod sockets;
 
 use crate::completion::Completion;

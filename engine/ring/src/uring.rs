@@ -21,6 +21,7 @@ use crate::op::Op;
 use crate::ring::Counters;
 use crate::setup::{self, RingConfig, RingError};
 use crate::slots::{Key, Slots};
+use crate::threads::disk::{Disk, Step};
 use crate::waker::{WakeState, Waker};
 use io_uring::IoUring;
 use registered::Registered;
@@ -40,6 +41,26 @@ struct Pending {
     link: bool,
 }
 
+/// Threads for disk operations, and what is to go to them in the next turn.
+struct Offload {
+    disk: Disk,
+    steps: Vec<Step>,
+}
+
+impl Offload {
+    fn new(waker: Waker) -> Offload {
+        Offload {
+            disk: Disk::new(waker),
+            steps: Vec::new(),
+        }
+    }
+
+    fn turn(&mut self, out: &mut Vec<Completion>) {
+        self.disk.submit(&mut self.steps, out);
+        self.disk.collect(out);
+    }
+}
+
 /// An io_uring and everything its operations own. Belongs to the thread that opened it
 /// (IORING_SETUP_SINGLE_ISSUER).
 ///
@@ -49,6 +70,8 @@ pub(crate) struct Uring {
     // Dropped first: closes the kernel's ring before anything an operation could own is freed.
     uring: IoUring,
     registered: Registered,
+    /// Carries out disk operations if the kernel's ring is not to.
+    offload: Option<Offload>,
     slots: Slots,
     backlog: VecDeque<Pending>,
     /// Length of the chain at the end of `backlog` that waits for its last operation.
@@ -78,16 +101,18 @@ impl Uring {
     pub(crate) fn new(config: &RingConfig) -> Result<Uring, RingError> {
         let uring = setup::open(config)?;
         // One place each for the wake-up read and a cancellation stays free.
+        let wake = WakeState::new()?;
         let bounded_max = uring.params().cq_entries() as usize - 2;
         Ok(Uring {
             uring,
+            offload: config.disk_threads.then(|| Offload::new(wake.waker())),
             registered: Registered::default(),
             slots: Slots::default(),
             backlog: VecDeque::new(),
             open_chain: 0,
             urgent: VecDeque::new(),
             ready: Vec::new(),
-            wake: WakeState::new()?,
+            wake,
             wake_armed: false,
             timer: None,
             in_flight: 0,
@@ -151,6 +176,12 @@ impl Uring {
     /// # Panics
     /// If a chain of links grows longer than the submission queue.
     pub(crate) fn push(&mut self, op: Op, user: u64, link: bool) {
+        if let Some(offload) = &mut self.offload
+            && op.ends_by_itself()
+        {
+            offload.steps.push(Step { op, user, link });
+            return;
+        }
         let key = self.slots.insert(op, user);
         self.backlog.push_back(Pending { key, link });
         self.open_chain += 1;

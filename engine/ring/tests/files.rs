@@ -228,3 +228,31 @@ fn dropping_the_ring_waits_for_its_writes(engine: Engine) {
             .all(|&byte| byte == 0 || byte == 7)
     );
 }
+
+#[test]
+fn disk_threads_serve_a_kernel_ring_as_well() {
+    let dir = scratch();
+    let file = shared(open_direct(&dir.path().join("file")));
+    let mut ring = Ring::new(&quorate_ring::RingConfig {
+        entries: 8,
+        disk_threads: true,
+        ..quorate_ring::RingConfig::default()
+    })
+    .unwrap();
+    for round in 0..200 {
+        let mut buf = AlignedBuf::zeroed(4096);
+        buf.fill(round as u8);
+        ring.write(&file, round * BLOCK, buf, round, true);
+        ring.fdatasync(&file, round);
+        run(&mut ring, 2).iter().for_each(assert_succeeded);
+    }
+    assert_eq!(
+        std::fs::metadata(dir.path().join("file")).unwrap().len(),
+        200 * BLOCK
+    );
+    let kernel = ring.counters().submissions;
+    assert!(
+        kernel <= 201,
+        "the kernel's ring only carries wake-ups: {kernel}"
+    );
+}

@@ -126,6 +126,7 @@ fn probe_and_new_succeed_here() {
     let ring: Result<Ring, RingError> = Ring::new(&RingConfig {
         engine: Engine::Uring,
         entries: 1,
+        ..RingConfig::default()
     });
     assert!(ring.is_ok());
 }

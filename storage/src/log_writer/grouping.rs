@@ -52,14 +52,16 @@ pub(super) struct GroupBuffers {
     data: Vec<AlignedBuf>,
     mark: Option<AlignedBuf>,
     /// Length of each of `data`. A batch that does not fit is alone in a buffer of its own.
-    data_bytes: usize,
+    buffer_bytes: usize,
 }
 
 impl GroupBuffers {
     pub(super) fn new(group_bytes_max: usize) -> Self {
-        let data = [(); 2].map(|()| AlignedBuf::zeroed(group_bytes_max));
+        // A full group behind a tail block that is full but for a byte.
+        let buffer_bytes = group_bytes_max + BLOCK_BYTES;
+        let data = [(); 2].map(|()| AlignedBuf::zeroed(buffer_bytes));
         Self {
-            data_bytes: data[0].capacity(),
+            buffer_bytes: data[0].capacity(),
             data: data.into(),
             mark: Some(AlignedBuf::zeroed(MARK_BYTES)),
         }
@@ -70,14 +72,14 @@ impl GroupBuffers {
     }
 
     fn take_data(&mut self, bytes: usize) -> AlignedBuf {
-        if bytes > self.data_bytes {
+        if bytes > self.buffer_bytes {
             return AlignedBuf::zeroed(bytes);
         }
         self.data.pop().expect("two groups have a buffer each")
     }
 
     fn keep_data(&mut self, data: AlignedBuf) {
-        if data.capacity() == self.data_bytes {
+        if data.capacity() == self.buffer_bytes {
             self.data.push(data);
         }
     }
@@ -143,7 +145,8 @@ impl<D: Disk> LogWriter<D> {
         while let Some(Entry::Batch(batch)) = self.queue.get(self.filling.batches) {
             let at = self.active.tail.len() + self.filling.bytes;
             let end = at + batch.bytes.len();
-            let is_full = self.filling.batches > 0 && end > self.buffers.data_bytes;
+            let bytes = self.filling.bytes + batch.bytes.len();
+            let is_full = self.filling.batches > 0 && bytes > self.config.group_bytes_max;
             if is_full || batch.epoch > epoch || !self.active.fits(batch, self.filling.bytes) {
                 break;
             }

@@ -170,6 +170,12 @@ pub(super) struct FormatArgs {
     /// Succeed if the directory is formatted already, for this node and this cluster
     #[arg(long, short = 'g')]
     pub ignore_formatted: bool,
+    /// How the log is flushed on this disk. Default: tried out, in less than two seconds
+    ///
+    /// The result is stored beside the log and used while log.flush.method is auto. A directory
+    /// that is formatted already and has one for its device keeps it.
+    #[arg(long, value_name = "METHOD", value_parser = ["parallel", "linked", "dsync", "thread"])]
+    pub flush_method: Option<String>,
 }
 
 #[derive(Debug, Args)]

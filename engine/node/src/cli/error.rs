@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::dev::DevError;
+use crate::flush_probe::ProbeError;
 use crate::format::FormatError;
 use crate::server::ServerError;
 use quorate_net::client::ClientError;
@@ -21,6 +22,9 @@ pub enum CliError {
     /// The data directory's identity.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The flush methods can't be tried out, or the result not stored.
+    #[error(transparent)]
+    FlushProbe(#[from] ProbeError),
     /// The data directory's file system.
     #[error(transparent)]
     DataDir(#[from] DataDirError),

@@ -5,6 +5,7 @@ use super::args::{DevArgs, FormatArgs, ServerArgs};
 use super::output::Output;
 use crate::config::{ServerConfig, uuid};
 use crate::dev::{self, DevOptions, VoterLogging};
+use crate::flush_probe::{self, Choice};
 use crate::format::{self, FormatError, FormatRequest, Formatted, Meta};
 use crate::meta_properties;
 use crate::server;
@@ -41,7 +42,38 @@ pub(super) fn format(args: &FormatArgs) -> Result<(), CliError> {
         config.log_dir.join(meta_properties::FILE_NAME).display(),
         uuid::encode(*directory_id)
     ))?;
+    choose_flush_method(&config, args.flush_method.as_deref(), &mut out)?;
     Ok(out.flush()?)
+}
+
+/// Stores how the log is to be flushed: as told, or as tried out, once for a device.
+fn choose_flush_method(
+    config: &ServerConfig,
+    told: Option<&str>,
+    out: &mut Output,
+) -> Result<(), CliError> {
+    let dir = &config.log_dir;
+    let device = flush_probe::device_of(dir)?;
+    let choice = match told {
+        Some(method) => Choice {
+            method: method.into(),
+            device,
+            rows: Vec::new(),
+        },
+        None => {
+            let is_known = |choice: &Choice| choice.device == device;
+            if flush_probe::read(dir).is_ok_and(|found| found.as_ref().is_some_and(is_known)) {
+                return Ok(());
+            }
+            if let Err(error) = quorate_ring::probe() {
+                out.line(format_args!("flush methods are not tried out: {error}"))?;
+                return Ok(());
+            }
+            flush_probe::probe(dir)?
+        }
+    };
+    flush_probe::write(dir, &choice)?;
+    Ok(out.line(choice)?)
 }
 
 /// Says before there is data that a file system cannot keep it. A directory that is somebody's

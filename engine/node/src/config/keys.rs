@@ -224,6 +224,12 @@ keys! {
     GROUP_BYTES_MAX = "log.group.max.bytes", bytes(4096, BATCH_BYTES_MAX), Value("1048576"),
         "Most bytes of appends written and flushed as one group. A single larger batch is a group \
          of its own.";
+    FLUSH_METHOD = "log.flush.method",
+        Kind::OneOf(&["auto", "parallel", "linked", "dsync", "thread"]), Value("auto"),
+        "By which operations a group becomes durable. parallel: its writes side by side, then \
+         fdatasync. linked: a chain of both, in one submission. dsync: forced writes. thread: a \
+         thread in plain system calls. auto: what `quorate format` found to be best on this disk \
+         and stored in the file flush-method of log.dirs, else parallel.";
     UNFLUSHED_BYTES_MAX = "log.unflushed.max.bytes", bytes(MIB, 1024 * MIB), Value("16777216"),
         "Appends waiting for their flush above which a leader takes no more for now. Not below \
          log.group.max.bytes.";

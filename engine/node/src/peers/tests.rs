@@ -29,6 +29,7 @@ impl Bench {
         let config = RingConfig {
             engine: Engine::Uring,
             entries: 16,
+            ..RingConfig::default()
         };
         Self {
             ring: Ring::new(&config).unwrap(),

@@ -77,10 +77,11 @@ impl Lone {
     }
 }
 
-/// Runs `quorate format`.
+/// Runs `quorate format`, without the two seconds in which it tries out flush methods.
 pub fn format(config: &Path, more: &[&str]) -> Finished {
     let mut command = Command::new(QUORATE);
-    command.args(["format", "--config"]).arg(config).args(more);
+    command.args(["format", "--flush-method", "parallel", "--config"]);
+    command.arg(config).args(more);
     run(command, "", REFUSAL_LIMIT)
 }
 

@@ -83,7 +83,8 @@ impl Servers {
         );
         fs::write(&config, text).expect("a configuration");
         let mut format = self.command();
-        format.args(["format", "--cluster-id", "hosts", "--config"]);
+        format.args(["format", "--flush-method", "parallel"]);
+        format.args(["--cluster-id", "hosts", "--config"]);
         format.arg(&config);
         run(format, "", s(20)).expect_success();
         let child = None;

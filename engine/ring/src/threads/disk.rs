@@ -21,15 +21,15 @@ const WORKERS_MAX: usize = 2;
 const DROP_WAIT: Duration = Duration::from_secs(2);
 
 /// A disk operation on its way.
-pub(super) struct Step {
-    pub(super) op: Op,
-    pub(super) user: u64,
+pub(crate) struct Step {
+    pub(crate) op: Op,
+    pub(crate) user: u64,
     /// Whether the next one may start only when this one succeeded in full.
-    pub(super) link: bool,
+    pub(crate) link: bool,
 }
 
 /// A loop's end of its pool.
-pub(super) struct Disk {
+pub(crate) struct Disk {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     /// Handed over and not collected.
@@ -60,7 +60,7 @@ struct Queue {
 
 impl Disk {
     /// A pool without threads yet; `waker` wakes the loop that collects.
-    pub(super) fn new(waker: Waker) -> Disk {
+    pub(crate) fn new(waker: Waker) -> Disk {
         Disk {
             shared: Arc::new(Shared {
                 queue: Mutex::default(),
@@ -77,7 +77,7 @@ impl Disk {
 
     /// Hands whole chains over. If there is no thread and none can be started, they end with that
     /// error.
-    pub(super) fn submit(&mut self, steps: &mut Vec<Step>, out: &mut Vec<Completion>) {
+    pub(crate) fn submit(&mut self, steps: &mut Vec<Step>, out: &mut Vec<Completion>) {
         if steps.is_empty() {
             return;
         }
@@ -121,12 +121,12 @@ impl Disk {
     }
 
     #[cfg(test)]
-    pub(super) fn workers_count(&self) -> usize {
+    pub(crate) fn workers_count(&self) -> usize {
         self.workers.len()
     }
 
     /// Appends what has ended.
-    pub(super) fn collect(&mut self, out: &mut Vec<Completion>) {
+    pub(crate) fn collect(&mut self, out: &mut Vec<Completion>) {
         if self.in_flight == 0 {
             return;
         }

@@ -50,6 +50,7 @@ fn tiny() -> Uring {
     Uring::new(&RingConfig {
         engine: Engine::Uring,
         entries: 8,
+        ..RingConfig::default()
     })
     .unwrap()
 }
@@ -358,6 +359,7 @@ fn a_sleep_ends_at_the_earliest_deadline_and_timers_serve_many_sleeps() {
     let mut ring = Uring::new(&RingConfig {
         engine: Engine::Uring,
         entries: 8,
+        ..RingConfig::default()
     })
     .unwrap();
     let mut out = Vec::new();

@@ -23,7 +23,7 @@ impl Uring {
         assert_eq!(self.open_chain, 0, "a chain waits for its last operation");
         let before = out.len();
         out.append(&mut self.ready);
-        self.collect(out);
+        self.collect_all(out);
         if let Wait::Until { timeout } | Wait::Spin { timeout, .. } = wait
             && out.len() == before
         {
@@ -36,8 +36,16 @@ impl Uring {
             Wait::Spin { for_, .. } if idle => self.spin_then_sleep(for_)?,
             _ => self.enter_if_useful()?,
         }
-        self.collect(out);
+        self.collect_all(out);
         Ok(())
+    }
+
+    /// What the kernel and the threads have done; the latter are also given what waits for them.
+    fn collect_all(&mut self, out: &mut Vec<Completion>) {
+        if let Some(offload) = &mut self.offload {
+            offload.turn(out);
+        }
+        self.collect(out);
     }
 
     /// Sees to it that a read for wake-ups stands or goes in next. After each `collect` that may be

@@ -13,7 +13,12 @@ pub const PATIENCE: Wait = Wait::Until {
 };
 
 pub fn ring(engine: Engine, entries: u32) -> Ring {
-    Ring::new(&RingConfig { engine, entries }).unwrap()
+    Ring::new(&RingConfig {
+        engine,
+        entries,
+        ..RingConfig::default()
+    })
+    .unwrap()
 }
 
 /// Makes each of the functions named, which take an [`Engine`], a test on io_uring and one on
