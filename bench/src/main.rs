@@ -8,6 +8,7 @@
 mod commit;
 mod floor;
 mod latency;
+mod log;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -38,6 +39,12 @@ enum Command {
     /// A client is one outstanding Produce (acks=all) with one record; clients share at most 16
     /// connections. Starts three voters of its own unless told where a quorum is.
     Commit(commit::Arguments),
+    /// What the storage engine adds to the writes and flushes that it is made of
+    ///
+    /// The engine alone, without a quorum, against a bare ring that does the same writes and
+    /// flushes, by size of group; and what the end of a segment costs. Ratios are engine to ring,
+    /// in one run, block by block in turn.
+    Log(log::Arguments),
     /// One of the floor's three members (started by `floor`)
     #[command(hide = true)]
     FloorMember(floor::MemberArguments),
@@ -47,6 +54,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     match command {
         Command::Commit(arguments) => commit::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
+        Command::Log(arguments) => log::run(&arguments),
         Command::FloorMember(arguments) => floor::run_member(&arguments),
     }
 }

@@ -365,6 +365,18 @@ impl<D: Disk> LogWriter<D> {
         self.buffers.all_data()
     }
 
+    /// Copies what waits into the next group. To be called while one is in flight, best after it
+    /// was submitted: what is not copied by then is when the group is formed.
+    pub fn fill_next_group(&mut self) {
+        self.fill();
+    }
+
+    /// Bytes that [`Self::fill_next_group`] would look at, at most a group of them.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.queued_bytes - self.filling.bytes()
+    }
+
     /// The next I/O to start, if any. To be called until `None` after every input.
     ///
     /// At most one group or one job is in flight, and at most one job of preparation beside it.
@@ -378,7 +390,6 @@ impl<D: Disk> LogWriter<D> {
         {
             return Some(io);
         }
-        self.fill();
         self.next_prepare()
     }
 

@@ -154,6 +154,8 @@ pub(crate) fn write_indexes<D: Disk>(
 #[derive(Debug)]
 pub(crate) struct SpareInProgress<F> {
     file: Option<Arc<F>>,
+    /// What is written, from the first step to the last.
+    zeros: Option<AlignedBuf>,
     done: u64,
     layout: Layout,
 }
@@ -165,6 +167,7 @@ impl<F> SpareInProgress<F> {
     pub(crate) fn new(layout: Layout) -> Self {
         Self {
             file: None,
+            zeros: None,
             done: 0,
             layout,
         }
@@ -185,8 +188,9 @@ impl<F: DiskFile> SpareInProgress<F> {
         let path = dir.join(SPARE_UNFINISHED_NAME);
         let file = self.open(disk, &path)?;
         let count = STEP_BYTES.min(self.layout.file_bytes() - self.done);
-        let zeros = AlignedBuf::zeroed(count as usize);
-        write_blocks(&*file, &zeros, self.done)
+        let step = || AlignedBuf::zeroed(STEP_BYTES as usize);
+        let zeros = self.zeros.get_or_insert_with(step);
+        write_blocks(&*file, &zeros[..count as usize], self.done)
             .map_err(|source| StorageError::new(Operation::Write, &path, self.done, source))?;
         self.done += count;
         if self.done < self.layout.file_bytes() {

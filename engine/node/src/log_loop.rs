@@ -10,7 +10,9 @@ use crate::disk_io::{DiskOps, FlushMethod, GroupExecutor};
 use crate::metrics::{GroupTimes, LogMetrics};
 use quorate_raft::{Generation, Instant, Offset};
 use quorate_ring::{AlignedBuf, Completion, CompletionKind, Ring, Wait};
-use quorate_storage::{FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError};
+use quorate_storage::{
+    FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError, WriterStats,
+};
 use std::sync::Arc;
 
 /// What the raft loop tells the log writer.
@@ -75,6 +77,12 @@ impl LogDriver {
         self.writer.has_spare()
     }
 
+    /// What the writer counts.
+    #[must_use]
+    pub fn stats(&self) -> &WriterStats {
+        self.writer.stats()
+    }
+
     /// Takes a command. Nothing is started before [`Self::start_io`].
     pub fn on_command(&mut self, command: LogCommand) {
         match command {
@@ -98,6 +106,11 @@ impl LogDriver {
                 Io::Job(job) => self.background.start_task(Task::Storage(job)),
             }
         }
+        // The disk should not wait while much is copied for the next group.
+        if self.writer.waiting_bytes() >= LONG_COPY_BYTES {
+            ring.submit();
+        }
+        self.writer.fill_next_group();
     }
 
     /// A write or flush of the group in flight completed.
@@ -137,6 +150,9 @@ impl LogDriver {
         Ok(event.map(|event| LogDone { event, times }))
     }
 }
+
+/// Copying as much takes about as long as a system call.
+const LONG_COPY_BYTES: usize = 32 * 1024;
 
 fn register_buffers(writer: &mut LogWriter<FileDisk>, ring: &mut Ring) {
     let mut buffers: Vec<&mut AlignedBuf> = writer.group_buffers().collect();

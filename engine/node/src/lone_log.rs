@@ -196,6 +196,18 @@ impl LoneLog {
         Ok(())
     }
 
+    /// Whether the segment after the active one is prepared.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.driver.has_spare()
+    }
+
+    /// Segments that ended since it was opened.
+    #[must_use]
+    pub fn rolls(&self) -> u64 {
+        self.driver.stats().rolls
+    }
+
     /// End of what was appended (exclusive).
     #[must_use]
     pub fn appended_end(&self) -> Offset {

@@ -268,6 +268,15 @@ impl Ring {
         }
     }
 
+    /// Submits what was pushed, ahead of the next turn, for a loop that has something long to do
+    /// before it. As much as the submission queue takes; if the kernel takes none the next turn
+    /// tries again. Nothing is waited for, and with threads nothing is done.
+    pub fn submit(&mut self) {
+        if let Backend::Uring(uring) = &mut self.backend {
+            uring.submit();
+        }
+    }
+
     /// A handle by which any thread ends this ring's waits.
     pub fn waker(&self) -> Waker {
         match &self.backend {

@@ -41,6 +41,10 @@ pub(super) struct Filling {
 }
 
 impl Filling {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn batches(&self) -> usize {
         self.batches
     }

@@ -40,6 +40,16 @@ impl Uring {
         Ok(())
     }
 
+    /// See [`Ring::submit`](crate::Ring::submit).
+    pub(crate) fn submit(&mut self) {
+        assert_eq!(self.open_chain, 0, "a chain waits for its last operation");
+        self.fill_submission_queue();
+        if !self.uring.submission().is_empty() {
+            // An error that lasts is the next turn's to tell.
+            let _ = self.enter(0);
+        }
+    }
+
     /// What the kernel and the threads have done; the latter are also given what waits for them.
     fn collect_all(&mut self, out: &mut Vec<Completion>) {
         if let Some(offload) = &mut self.offload {
