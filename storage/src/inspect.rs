@@ -4,6 +4,8 @@
 //! What decides, in order:
 //! - Sealed segments (all but the last, and the last if it has no valid mark) must be whole batches
 //!   to their last byte. They were flushed before anything was written behind them.
+//! - The last but one may still have its marks, if a roll was cut short: then it must be whole up to
+//!   the end of its newest group, with nothing behind, since the roll came after that was flushed.
 //! - In the active segment nothing before the newest mark's durable point may be at fault: it was
 //!   flushed before that mark was submitted.
 //! - The newest mark's own group may be torn, if each block at fault still has a part as it was
@@ -30,7 +32,7 @@ use crate::segment_index::IndexedSegment;
 use crate::state_file::{
     PARTITION_METADATA_NAME, read_epoch_checkpoint, read_log_identity, read_partition_metadata,
 };
-use crate::walk::Walk;
+use crate::walk::{Place, Walk};
 use quorate_raft::{Epoch, EpochStart, Offset};
 use std::path::{Path, PathBuf};
 
@@ -57,6 +59,8 @@ pub(crate) struct Found {
     pub segments: Vec<Offset>,
     /// Of the segments that hold batches.
     pub indexed: Vec<IndexedSegment>,
+    /// The last segment but one, if it still has its marks, and where its last batch ends.
+    pub unsealed: Option<(Offset, u64)>,
     pub tail: Tail,
     pub log_start: Offset,
     pub log_end: Offset,
@@ -145,8 +149,12 @@ pub(crate) fn inspect<D: Disk>(
     walk.check_presence(&segments, identity, clean)?;
     let mut tail = Tail::Missing;
     for (index, base) in segments.iter().enumerate() {
-        let is_last = index + 1 == segments.len();
-        tail = walk.segment(disk, *base, is_last, identity)?;
+        let place = match segments.len() - index {
+            1 => Place::Last,
+            2 => Place::LastButOne,
+            _ => Place::Before,
+        };
+        tail = walk.segment(disk, *base, place, identity)?;
         progress(&segment_path(what.dir, *base, SegmentFile::Log), walk.bytes);
     }
     check_clean_end(what.dir, clean, walk.next)?;
@@ -157,6 +165,7 @@ pub(crate) fn inspect<D: Disk>(
         strays: strays(what.dir, &names, &segments),
         segments,
         indexed: walk.indexed,
+        unsealed: walk.unsealed,
         tail,
         log_start,
         log_end: walk.next,

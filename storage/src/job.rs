@@ -5,12 +5,14 @@
 use crate::clean_shutdown::{CleanShutdown, write_clean_shutdown};
 use crate::disk::{Disk, OpenMode, write_file_atomically};
 use crate::error::{Context, Operation, StorageError};
-use crate::format::{LogIdentity, encode_epoch_checkpoint};
+use crate::format::encode_epoch_checkpoint;
 use crate::index_file::{IndexBuilder, IndexFiles};
 use crate::scan::{ScanError, Scanner};
-use crate::seal::{SealAt, Spare, SpareInProgress, activate, seal, unlink_behind, write_indexes};
+use crate::seal::{
+    SealAt, Spare, SpareInProgress, Unfinished, activate, cut, seal, unlink_behind, write_indexes,
+};
 use crate::segment::{SegmentFile, segment_path};
-use quorate_raft::{Epoch, EpochStart, Generation, Offset};
+use quorate_raft::{EpochStart, Generation, Offset};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,25 +38,24 @@ pub(crate) enum Kind<D: Disk> {
     WriteEpochCheckpoint(Vec<EpochStart>),
     /// Zero a step of the next segment.
     PrepareSpare(SpareInProgress<D::File>),
-    /// Write the indexes of a segment that was sealed by a roll.
-    WriteIndexes(IndexFiles),
+    /// Flush a segment that a roll has cut, and write its indexes.
+    FinishSegment(Unfinished<D::File>),
     /// Seal and write the clean-shutdown marker.
     Close(Close<D>),
 }
 
 #[derive(Debug)]
 pub(crate) struct Roll<D: Disk> {
-    pub identity: LogIdentity,
-    pub segments: Vec<Offset>,
-    pub at: SealAt<D::File>,
+    /// Base offset of the active segment, its file, and the byte where its last batch ends.
+    pub segment: Offset,
+    pub file: Arc<D::File>,
+    pub position: u64,
     pub end_offset: Offset,
-    pub epoch: Epoch,
     pub spare: Spare<D::File>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Truncate<D: Disk> {
-    pub identity: LogIdentity,
     /// All segments, ascending; the last is the active one.
     pub segments: Vec<Offset>,
     pub active: Arc<D::File>,
@@ -73,7 +74,10 @@ pub(crate) struct Truncate<D: Disk> {
 pub(crate) struct Close<D: Disk> {
     pub segments: Vec<Offset>,
     pub at: SealAt<D::File>,
-    pub indexes: Vec<IndexFiles>,
+    /// Segments before the active one.
+    pub unfinished: Vec<Unfinished<D::File>>,
+    /// Of the active one.
+    pub indexes: IndexFiles,
     pub marker: CleanShutdown,
 }
 
@@ -96,7 +100,7 @@ pub(crate) enum Done<D: Disk> {
     EpochCheckpointWritten(Vec<EpochStart>),
     SpareStep(SpareInProgress<D::File>),
     SpareReady(Spare<D::File>),
-    IndexesWritten,
+    SegmentFinished,
     Closed,
 }
 
@@ -104,7 +108,7 @@ impl<D: Disk> Job<D> {
     /// Whether the job only prepares for later: it may wait while others are to be done.
     #[must_use]
     pub fn is_prepare(&self) -> bool {
-        matches!(self.kind, Kind::PrepareSpare(_) | Kind::WriteIndexes(_))
+        matches!(self.kind, Kind::PrepareSpare(_) | Kind::FinishSegment(_))
     }
 
     /// What the job is, for the log.
@@ -115,7 +119,7 @@ impl<D: Disk> Job<D> {
             Kind::Truncate(_) => "truncate",
             Kind::WriteEpochCheckpoint(_) => "write epoch checkpoint",
             Kind::PrepareSpare(_) => "prepare segment",
-            Kind::WriteIndexes(_) => "write indexes",
+            Kind::FinishSegment(_) => "finish segment",
             Kind::Close(_) => "close",
         }
     }
@@ -134,8 +138,8 @@ impl<D: Disk> Job<D> {
                 Ok(None) => Ok(Done::SpareStep(spare)),
                 Err(error) => Err(error),
             },
-            Kind::WriteIndexes(indexes) => {
-                write_indexes(disk, dir, &indexes).map(|()| Done::IndexesWritten)
+            Kind::FinishSegment(segment) => {
+                segment.finish(disk, dir).map(|()| Done::SegmentFinished)
             }
             Kind::Close(close) => close.run(disk, dir),
         };
@@ -156,12 +160,12 @@ pub(crate) fn write_epoch_checkpoint<D: Disk>(
 
 impl<D: Disk> Roll<D> {
     fn run(self, disk: &D, dir: &Path) -> Result<Done<D>, StorageError> {
-        // An empty segment is not sealed: the new one has its name and replaces it.
-        if self.at.segment < self.end_offset {
-            seal(disk, dir, &self.segments, &self.at)?;
+        // An empty segment is not cut: the new one has its name and replaces it.
+        if self.segment < self.end_offset {
+            let path = segment_path(dir, self.segment, SegmentFile::Log);
+            cut(&*self.file, &path, self.position)?;
         }
-        let (base, epoch) = (self.end_offset, self.epoch);
-        activate(disk, dir, self.identity, &self.spare, base, epoch)?;
+        activate(disk, dir, self.end_offset)?;
         Ok(Done::Rolled(self.spare))
     }
 }
@@ -171,8 +175,8 @@ impl<D: Disk> Truncate<D> {
         let end = self.end_offset;
         let kept = self.epochs.iter().filter(|entry| entry.start_offset < end);
         let epochs: Vec<EpochStart> = kept.copied().collect();
-        if let Some(spare) = &self.spare {
-            self.cut(disk, dir, spare, &epochs)?;
+        if self.spare.is_some() {
+            self.cut(disk, dir)?;
         }
         // After the cut: a crash before it needs the old entries, one after it drops them.
         if epochs.len() != self.epochs.len() {
@@ -186,13 +190,7 @@ impl<D: Disk> Truncate<D> {
         })
     }
 
-    fn cut(
-        &self,
-        disk: &D,
-        dir: &Path,
-        spare: &Spare<D::File>,
-        epochs: &[EpochStart],
-    ) -> Result<(), StorageError> {
+    fn cut(&self, disk: &D, dir: &Path) -> Result<(), StorageError> {
         let end = self.end_offset;
         let holder = self.segments.iter().rev().find(|base| **base <= end);
         let Some(&segment) = holder.filter(|_| end <= self.flushed_end) else {
@@ -205,8 +203,7 @@ impl<D: Disk> Truncate<D> {
         } else {
             unlink_behind(disk, dir, &self.segments, segment)?;
         }
-        let epoch = epochs.last().map_or(Epoch(0), |entry| entry.epoch);
-        activate(disk, dir, self.identity, spare, end, epoch)
+        activate(disk, dir, end)
     }
 
     /// Where in `segment` the new end is, and the indexes of what stays.
@@ -270,10 +267,11 @@ impl<D: Disk> Truncate<D> {
 
 impl<D: Disk> Close<D> {
     fn run(self, disk: &D, dir: &Path) -> Result<Done<D>, StorageError> {
-        seal(disk, dir, &self.segments, &self.at)?;
-        for indexes in &self.indexes {
-            write_indexes(disk, dir, indexes)?;
+        for segment in &self.unfinished {
+            segment.finish(disk, dir)?;
         }
+        seal(disk, dir, &self.segments, &self.at)?;
+        write_indexes(disk, dir, &self.indexes)?;
         disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
         write_clean_shutdown(disk, dir, self.marker)?;
         Ok(Done::Closed)

@@ -13,10 +13,9 @@ use crate::disk::Disk;
 use crate::error::{Operation, StorageError};
 use crate::format::{BATCH_BYTES_LIMIT, BATCH_HEADER_BYTES, BatchHeader, LogIdentity};
 use crate::group::{GroupIo, GroupLocation};
-use crate::index_file::IndexFiles;
 use crate::job::{Done, Job, JobDone};
 use crate::log::LogConfig;
-use crate::seal::{Spare, SpareInProgress};
+use crate::seal::{Spare, SpareInProgress, Unfinished};
 use crate::segment::{Layout, SegmentFile, segment_path};
 use bytes::Bytes;
 use grouping::{Active, Filling, GroupBuffers};
@@ -169,9 +168,9 @@ pub struct LogWriter<D: Disk> {
     segments: Vec<Offset>,
     active: Active<D>,
     spare: SpareState<D>,
-    /// Indexes of sealed segments that are not written yet.
-    indexes: VecDeque<IndexFiles>,
-    is_writing_indexes: bool,
+    /// The segment before the active one, until it is finished.
+    unfinished: Option<Unfinished<D::File>>,
+    is_finishing: bool,
     /// As the checkpoint on disk has them.
     epochs: Vec<EpochStart>,
     queue: VecDeque<Entry>,
@@ -201,9 +200,9 @@ impl<D: Disk> LogWriter<D> {
             config: start.config,
             identity: start.identity,
             segments: start.segments,
-            spare: SpareState::Preparing(SpareInProgress::new(layout)),
-            indexes: VecDeque::new(),
-            is_writing_indexes: false,
+            spare: SpareState::Preparing(SpareInProgress::new(layout, start.identity)),
+            unfinished: None,
+            is_finishing: false,
             epochs: start.epochs,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -455,7 +454,7 @@ impl<D: Disk> LogWriter<D> {
         match done {
             Done::SpareStep(spare) => self.spare = SpareState::Preparing(spare),
             Done::SpareReady(spare) => self.spare = SpareState::Ready(spare),
-            Done::IndexesWritten => self.is_writing_indexes = false,
+            Done::SegmentFinished => self.is_finishing = false,
             main => return Ok(self.on_main_done(main)),
         }
         Ok(None)
@@ -486,7 +485,7 @@ impl<D: Disk> LogWriter<D> {
                 self.state = State::Closed;
                 Some(LogEvent::Closed)
             }
-            Done::SpareStep(_) | Done::SpareReady(_) | Done::IndexesWritten => {
+            Done::SpareStep(_) | Done::SpareReady(_) | Done::SegmentFinished => {
                 unreachable!("handled by the caller")
             }
         }
@@ -498,7 +497,11 @@ impl<D: Disk> LogWriter<D> {
         let sealed = mem::replace(&mut self.active, next);
         if !is_empty {
             self.segments.push(self.active.base);
-            self.indexes.push_back(sealed.indexes.finish());
+            let before = self.unfinished.replace(Unfinished {
+                file: sealed.file,
+                indexes: sealed.indexes.finish(),
+            });
+            assert!(before.is_none(), "two segments are not finished");
             self.stats.rolls += 1;
         }
     }

@@ -7,7 +7,7 @@
 //! changes nothing that the marks tell of), and flushed; only then is that end reported.
 
 use crate::clean_shutdown::remove_clean_shutdown;
-use crate::disk::{Disk, OpenMode, found, write_blocks, write_file_atomically};
+use crate::disk::{Disk, DiskFile, OpenMode, found, write_blocks, write_file_atomically};
 use crate::error::{Context, Operation, RecoveryError, StorageError};
 use crate::format::{LogIdentity, encode_log_identity, encode_partition_metadata};
 use crate::inspect::{Found, Tail, Torn};
@@ -15,7 +15,9 @@ use crate::job::write_epoch_checkpoint;
 use crate::log::{LogConfig, OpenedLog};
 use crate::log_writer::{LogWriter, WriterStart};
 use crate::scan::read_blocks;
-use crate::seal::{SealAt, Spare, SpareInProgress, activate, reuse_spare, seal, write_indexes};
+use crate::seal::{
+    SealAt, Spare, SpareInProgress, activate, cut, reuse_spare, seal, write_indexes,
+};
 use crate::segment::{Layout, SegmentFile, block_ceil, block_floor, segment_path};
 use crate::segment_index::SegmentIndex;
 use crate::state_file::{LOG_IDENTITY_NAME, PARTITION_METADATA_NAME};
@@ -106,6 +108,7 @@ pub(crate) fn repair<D: Disk>(
         found: &found,
     };
     repair.prepare_directory(config.topic_id)?;
+    repair.seal_last_but_one()?;
     let rewritten_bytes = repair.settle_tail()?;
     repair.tidy()?;
     let epochs_dropped = repair.settle_epochs()?;
@@ -166,6 +169,24 @@ impl<D: Disk> Repair<'_, D> {
     fn write_file(&self, name: &str, content: &[u8]) -> Result<(), StorageError> {
         write_file_atomically(self.disk, self.dir, name, content)
             .during(Operation::WriteStateFile, &self.dir.join(name))
+    }
+
+    /// A roll may have been cut short after the new segment had its name: the one before it was cut
+    /// to its end, or is to be, and perhaps not flushed since.
+    fn seal_last_but_one(&self) -> Result<(), StorageError> {
+        let Some(&segment) = self.found.segments.iter().rev().nth(1) else {
+            return Ok(());
+        };
+        if self.found.clean.is_some() {
+            return Ok(());
+        }
+        let path = segment_path(self.dir, segment, SegmentFile::Log);
+        let opened = self.disk.open(&path, OpenMode::Direct);
+        let file = opened.during(Operation::Open, &path)?;
+        if let Some((_, position)) = self.found.unsealed {
+            cut(&file, &path, position)?;
+        }
+        file.sync_all().during(Operation::Flush, &path)
     }
 
     /// Makes the end of the last segment durable and exact. Returns the bytes written again.
@@ -245,19 +266,17 @@ impl<D: Disk> Repair<'_, D> {
         identity: LogIdentity,
         layout: Layout,
     ) -> Result<Spare<D::File>, StorageError> {
-        let spare = match reuse_spare(self.disk, self.dir, layout)? {
+        let spare = match reuse_spare(self.disk, self.dir, layout, identity)? {
             Some(spare) => spare,
-            None => SpareInProgress::new(layout).finish(self.disk, self.dir)?,
+            None => SpareInProgress::new(layout, identity).finish(self.disk, self.dir)?,
         };
-        let (base, epoch) = (self.found.log_end, self.found.end_epoch);
-        activate(self.disk, self.dir, identity, &spare, base, epoch)?;
+        activate(self.disk, self.dir, self.found.log_end)?;
         Ok(spare)
     }
 }
 
 /// Writes the bytes from `from` to `to` again as they are, and flushes them.
 fn rewrite<D: Disk>(file: &D::File, path: &Path, from: u64, to: u64) -> Result<(), StorageError> {
-    use crate::disk::DiskFile;
     const STEP_BYTES: u64 = 1024 * 1024;
     if from == to {
         return Ok(());

@@ -8,17 +8,21 @@
 //! Order, each step durable before the next:
 //! 1. segments behind the end are unlinked, highest first; the directory is flushed
 //! 2. the last segment is cut to its exact end and flushed: its marks are gone, it is sealed
-//! 3. (not at a clean stop) a zeroed spare gets its mark 0, is flushed and renamed to the end
-//!    offset; the directory is flushed
+//! 3. (not at a clean stop) a zeroed spare is renamed to the end offset; the directory is flushed
 //!
 //! A crash between any two leaves whole sealed segments that are a prefix of the log.
+//!
+//! A roll, which commits wait for, flushes only once: the full segment is cut, the spare renamed,
+//! the directory flushed, and the full segment flushed in the background before the next roll. File
+//! systems with a journal keep the cut before the name; where a crash does undo it, the last but
+//! one segment still has its marks, and recovery seals it where its newest one says.
 
-use crate::disk::{Disk, DiskFile, OpenMode, found, write_all, write_blocks};
+use crate::disk::{Disk, DiskFile, OpenMode, found, read_full, write_all, write_blocks};
 use crate::error::{Context, Operation, StorageError};
 use crate::format::{LogIdentity, Mark};
 use crate::index_file::IndexFiles;
 use crate::segment::{BLOCK, Layout, SPARE_NAME, SPARE_UNFINISHED_NAME, SegmentFile, segment_path};
-use quorate_raft::{Epoch, Offset};
+use quorate_raft::Offset;
 use quorate_ring::AlignedBuf;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,24 +47,49 @@ pub(crate) fn seal<D: Disk>(
 ) -> Result<(), StorageError> {
     unlink_behind(disk, dir, segments, at.segment)?;
     let path = segment_path(dir, at.segment, SegmentFile::Log);
-    let opened;
     let file = match &at.file {
-        Some(file) => &**file,
+        Some(file) => Arc::clone(file),
         None => {
-            opened = disk
-                .open(&path, OpenMode::Direct)
-                .during(Operation::Open, &path)?;
-            &opened
+            let opened = disk.open(&path, OpenMode::Direct);
+            Arc::new(opened.during(Operation::Open, &path)?)
         }
     };
-    let bytes = file.len().during(Operation::Read, &path)?;
-    assert!(at.position <= bytes, "{} of {bytes}", at.position);
-    // Flushed in any case: an earlier attempt may have cut the file and not lived to flush it.
-    if bytes != at.position {
-        file.set_len(at.position)
-            .map_err(|source| StorageError::new(Operation::SetLen, &path, at.position, source))?;
-    }
+    cut(&*file, &path, at.position)?;
+    // In any case: an earlier attempt may have cut the file and not lived to flush it.
     file.sync_all().during(Operation::Flush, &path)
+}
+
+/// Cuts a segment to its exact end; durable once the file is flushed.
+pub(crate) fn cut<F: DiskFile>(file: &F, path: &Path, position: u64) -> Result<(), StorageError> {
+    let bytes = file.len().during(Operation::Read, path)?;
+    assert!(position <= bytes, "{position} of {bytes}");
+    if bytes == position {
+        return Ok(());
+    }
+    file.set_len(position)
+        .map_err(|source| StorageError::new(Operation::SetLen, path, position, source))
+}
+
+/// A segment that was cut and has its successor: what is left to do for it.
+#[derive(Debug)]
+pub(crate) struct Unfinished<F> {
+    /// Not flushed since the cut.
+    pub file: Arc<F>,
+    /// Not written.
+    pub indexes: IndexFiles,
+}
+
+impl<F: DiskFile> Unfinished<F> {
+    /// Makes the cut durable and writes the indexes.
+    pub(crate) fn finish<D: Disk<File = F>>(
+        &self,
+        disk: &D,
+        dir: &Path,
+    ) -> Result<(), StorageError> {
+        let path = segment_path(dir, self.indexes.base, SegmentFile::Log);
+        self.file.sync_all().during(Operation::Flush, &path)?;
+        write_indexes(disk, dir, &self.indexes)
+    }
 }
 
 /// Step 1: removes all segments with a base offset above `last`.
@@ -107,21 +136,8 @@ impl<F> Clone for Spare<F> {
 }
 
 /// Step 3: makes the spare the active segment at `base`, replacing an empty one of that name.
-pub(crate) fn activate<D: Disk>(
-    disk: &D,
-    dir: &Path,
-    identity: LogIdentity,
-    spare: &Spare<D::File>,
-    base: Offset,
-    epoch: Epoch,
-) -> Result<(), StorageError> {
-    let mut block = AlignedBuf::zeroed(BLOCK as usize);
-    Mark::initial(base, epoch).encode(identity, &mut block);
+pub(crate) fn activate<D: Disk>(disk: &D, dir: &Path, base: Offset) -> Result<(), StorageError> {
     let from = dir.join(SPARE_NAME);
-    let at = spare.layout.mark_position(0);
-    write_blocks(&*spare.file, &block, at)
-        .map_err(|source| StorageError::new(Operation::Write, &from, at, source))?;
-    spare.file.sync_data().during(Operation::Flush, &from)?;
     let to = segment_path(dir, base, SegmentFile::Log);
     disk.rename(&from, &to).during(Operation::Rename, &to)?;
     disk.sync_dir(dir).during(Operation::FlushDir, dir)
@@ -158,18 +174,20 @@ pub(crate) struct SpareInProgress<F> {
     zeros: Option<AlignedBuf>,
     done: u64,
     layout: Layout,
+    identity: LogIdentity,
 }
 
 /// Bytes that one step zeroes.
 const STEP_BYTES: u64 = 1024 * 1024;
 
 impl<F> SpareInProgress<F> {
-    pub(crate) fn new(layout: Layout) -> Self {
+    pub(crate) fn new(layout: Layout, identity: LogIdentity) -> Self {
         Self {
             file: None,
             zeros: None,
             done: 0,
             layout,
+            identity,
         }
     }
 
@@ -196,6 +214,7 @@ impl<F: DiskFile> SpareInProgress<F> {
         if self.done < self.layout.file_bytes() {
             return Ok(None);
         }
+        self.write_mark(&*file, &path)?;
         file.sync_all().during(Operation::Flush, &path)?;
         let named: PathBuf = dir.join(SPARE_NAME);
         disk.rename(&path, &named)
@@ -203,6 +222,15 @@ impl<F: DiskFile> SpareInProgress<F> {
         disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
         let layout = self.layout;
         Ok(Some(Spare { file, layout }))
+    }
+
+    /// By which recovery knows that the segment was prepared, and nothing written to it yet.
+    fn write_mark(&self, file: &F, path: &Path) -> Result<(), StorageError> {
+        let mut block = AlignedBuf::zeroed(BLOCK as usize);
+        Mark::of_spare().encode(self.identity, &mut block);
+        let at = self.layout.mark_position(0);
+        write_blocks(file, &block, at)
+            .map_err(|source| StorageError::new(Operation::Write, path, at, source))
     }
 
     fn open<D: Disk<File = F>>(&mut self, disk: &D, path: &Path) -> Result<Arc<F>, StorageError> {
@@ -231,11 +259,12 @@ impl<F: DiskFile> SpareInProgress<F> {
     }
 }
 
-/// A finished spare that an earlier run left behind, if it has the wanted layout.
+/// A finished spare that an earlier run left behind, if it has the wanted layout and is this log's.
 pub(crate) fn reuse_spare<D: Disk>(
     disk: &D,
     dir: &Path,
     wanted: Layout,
+    identity: LogIdentity,
 ) -> Result<Option<Spare<D::File>>, StorageError> {
     let path = dir.join(SPARE_NAME);
     let opened = found(disk.open(&path, OpenMode::Direct)).during(Operation::Open, &path)?;
@@ -243,7 +272,14 @@ pub(crate) fn reuse_spare<D: Disk>(
         return Ok(None);
     };
     let bytes = file.len().during(Operation::Read, &path)?;
-    Ok((Layout::of_file(bytes) == Some(wanted)).then(|| Spare {
+    if Layout::of_file(bytes) != Some(wanted) {
+        return Ok(None);
+    }
+    let mut block = AlignedBuf::zeroed(BLOCK as usize);
+    let filled = read_full(&file, &mut block, wanted.mark_position(0));
+    filled.during(Operation::Read, &path)?;
+    let mark = Mark::decode(&block, identity, Offset(0));
+    Ok((mark == Some(Mark::of_spare())).then(|| Spare {
         file: Arc::new(file),
         layout: wanted,
     }))

@@ -32,10 +32,20 @@ pub(crate) struct Walk<'a> {
     pub indexed: Vec<IndexedSegment>,
     /// Index files that are missing or not what they should be.
     pub stale_indexes: Vec<IndexFiles>,
+    /// The last segment but one, if it still has its marks, and where its last batch ends.
+    pub unsealed: Option<(Offset, u64)>,
     /// What the batches say of idempotent producers.
     pub producers: ProducerStates,
     pub batches: u64,
     pub bytes: u64,
+}
+
+/// Where a segment stands among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Before,
+    LastButOne,
+    Last,
 }
 
 /// How far a segment is whole.
@@ -70,6 +80,7 @@ impl<'a> Walk<'a> {
             epochs: Vec::new(),
             indexed: Vec::new(),
             stale_indexes: Vec::new(),
+            unsealed: None,
             producers: ProducerStates::new(what.producers, log_start),
             batches: 0,
             bytes: 0,
@@ -104,7 +115,7 @@ impl<'a> Walk<'a> {
         &mut self,
         disk: &D,
         base: Offset,
-        is_last: bool,
+        place: Place,
         identity: Option<LogIdentity>,
     ) -> Result<Tail, RecoveryError> {
         let path = segment_path(self.what.dir, base, SegmentFile::Log);
@@ -116,7 +127,7 @@ impl<'a> Walk<'a> {
             .open(&path, OpenMode::Direct)
             .during(Operation::Open, &path)?;
         let file_bytes = file.len().during(Operation::Read, &path)?;
-        let layout = Layout::of_file(file_bytes).filter(|_| is_last);
+        let layout = Layout::of_file(file_bytes).filter(|_| place != Place::Before);
         let marks = match layout {
             Some(layout) => {
                 read_marks(&file, layout, identity, base).during(Operation::Read, &path)?
@@ -124,12 +135,17 @@ impl<'a> Walk<'a> {
             None => Marks::None,
         };
         match (marks, layout) {
-            (Marks::Of(mark), Some(layout)) => self.active(&file, &path, base, layout, &mark),
+            (Marks::Of(mark), Some(layout)) if place == Place::Last => {
+                self.active(&file, &path, base, layout, &mark)
+            }
+            (Marks::Of(mark), Some(layout)) => self.unsealed(&file, &path, base, layout, &mark),
             (Marks::OfAnotherLog, _) => Err(RecoveryError::StateFile(StateFileError::Malformed {
                 path: self.what.dir.join(LOG_IDENTITY_NAME),
                 reason: format!("{} was written under another identity", path.display()),
             })),
-            _ if is_last && identity.is_none() => self.foreign(&file, &path, base, disk),
+            _ if place == Place::Last && identity.is_none() => {
+                self.foreign(&file, &path, base, disk)
+            }
             _ => self.sealed(&file, &path, base, disk),
         }
     }
@@ -164,6 +180,31 @@ impl<'a> Walk<'a> {
         Ok(Tail::Foreign { position, torn })
     }
 
+    /// A full segment whose cut a crash has undone.
+    fn unsealed<F: DiskFile>(
+        &mut self,
+        file: &F,
+        path: &Path,
+        base: Offset,
+        layout: Layout,
+        mark: &Mark,
+    ) -> Result<Tail, RecoveryError> {
+        let tail = self.active(file, path, base, layout, mark)?;
+        let Tail::Active { position, torn, .. } = &tail else {
+            unreachable!("an active segment");
+        };
+        if let Some(torn) = torn {
+            let fault = Fault {
+                position: torn.position,
+                expected: format!("batches up to byte {} and zeros behind", mark.end_position),
+                found: torn.reason.clone(),
+            };
+            return Err(fault.corrupt(path));
+        }
+        self.unsealed = Some((base, *position));
+        Ok(tail)
+    }
+
     fn active<F: DiskFile>(
         &mut self,
         file: &F,
@@ -172,16 +213,7 @@ impl<'a> Walk<'a> {
         layout: Layout,
         mark: &Mark,
     ) -> Result<Tail, RecoveryError> {
-        let durable = Boundary {
-            position: mark.durable_position,
-            offset: mark.durable_offset,
-            epoch: mark.durable_epoch,
-        };
-        let end = Boundary {
-            position: mark.end_position,
-            offset: mark.end_offset,
-            epoch: mark.end_epoch,
-        };
+        let [durable, end] = self.boundaries(mark, base);
         let extent = self.walk(file, path, base, layout.data_bytes(), &[durable, end])?;
         // The zeros at the end of a segment that is not full are no fault of it.
         let fault = extent
@@ -268,6 +300,29 @@ impl<'a> Walk<'a> {
                 .collect(),
             indexes: indexes.finish(),
         })
+    }
+
+    /// Where the mark's group begins and ends. Mark 0 is older than the segment's name.
+    fn boundaries(&self, mark: &Mark, base: Offset) -> [Boundary; 2] {
+        if mark.sequence == 0 {
+            let start = Boundary {
+                position: 0,
+                offset: base,
+                epoch: self.epoch,
+            };
+            return [start, start];
+        }
+        let durable = Boundary {
+            position: mark.durable_position,
+            offset: mark.durable_offset,
+            epoch: mark.durable_epoch,
+        };
+        let end = Boundary {
+            position: mark.end_position,
+            offset: mark.end_offset,
+            epoch: mark.end_epoch,
+        };
+        [durable, end]
     }
 
     fn meet(&self, position: u64, awaited: &[Boundary], met: &mut Vec<Boundary>) {

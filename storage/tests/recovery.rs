@@ -458,7 +458,7 @@ fn a_record_that_looks_like_a_mark_makes_no_segment_active() {
     let disk = SimDisk::new();
     let mut driver = open(&disk, config(SEGMENT)).unwrap();
     let mut mark = vec![0; 4096];
-    Mark::initial(Offset(0), Epoch(1)).encode(LogIdentity([1; 16]), &mut mark);
+    Mark::of_spare().encode(LogIdentity([1; 16]), &mut mark);
     let mut base = batch(Offset(0), Epoch(1), 16_384, 5).bytes.to_vec();
     base[8192..12_288].copy_from_slice(&mark);
     let crc = quorate_storage::format::crc32c(&base[21..]);

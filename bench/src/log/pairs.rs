@@ -105,7 +105,7 @@ pub(crate) fn compare(
         .collect();
     ratios.sort_unstable_by(f64::total_cmp);
     let (low, high) = median_interval(pairs);
-    drop(engine);
+    engine.close()?;
     std::fs::remove_dir_all(&log_dir)?;
     Ok(Comparison {
         shape: shape.to_string(),

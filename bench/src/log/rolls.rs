@@ -71,7 +71,7 @@ pub(crate) fn measure(
             (false, false) => preparing.record(took),
         }
     }
-    drop(log);
+    log.close()?;
     std::fs::remove_dir_all(&log_dir)?;
     first.sort_unstable();
     let us = |time: Duration| (time.as_nanos() as f64 / 100.0).round() / 10.0;

@@ -358,7 +358,7 @@ fn batches(out: &mut Out) {
         one[22] = codec;
         out.put("batches", &[&[1], &one[..]].concat());
     }
-    let mark = Mark::initial(Offset(100), Epoch(3));
+    let mark = Mark::of_spare();
     let mut block = vec![0; MARK_BYTES];
     mark.encode(LogIdentity([7; 16]), &mut block);
     out.put("marks", &[&[0], &block[..]].concat());

@@ -2,8 +2,8 @@
 //!
 //! Every active segment has two mark slots in its last two blocks, cut off when it is sealed. Group
 //! n writes its mark into slot n mod 2 together with its data, so the mark of group n - 1 survives
-//! whatever happens to group n. A fresh segment carries mark 0, of no group, before it gets its
-//! name: a segment with a valid mark is active, one without is sealed and must be whole.
+//! whatever happens to group n. A spare is prepared with mark 0, of no group and no segment, before
+//! it gets a name: a segment with a valid mark is active, one without is sealed and must be whole.
 //!
 //! One block of 4096 bytes, big-endian:
 //!
@@ -13,7 +13,7 @@
 //! | 8 | 4 | version, 0 |
 //! | 12 | 4 | zero |
 //! | 16 | 16 | identity of the log (`log_identity.rs`) |
-//! | 32 | 8 | base offset of the segment |
+//! | 32 | 8 | base offset of the segment; -1 in mark 0 |
 //! | 40 | 8 | sequence: 0, then 1 for the segment's first group, ... |
 //! | 48 | 8 | durable position: bytes of the segment flushed when the group was submitted |
 //! | 56 | 8 | durable end offset, there |
@@ -31,6 +31,9 @@ use super::batch::{BATCH_BYTES_LIMIT, array, crc32c};
 use super::log_identity::LogIdentity;
 use crate::segment::{BLOCK, BLOCK_BYTES};
 use quorate_raft::{Epoch, Offset};
+
+/// Base offset in the mark of a segment that has none yet.
+const SPARE_BASE: Offset = Offset(-1);
 
 /// Size of a mark: one block, so that it never shares a block with anything else.
 pub const MARK_BYTES: usize = BLOCK_BYTES;
@@ -106,18 +109,19 @@ pub(crate) enum ChunkState {
 }
 
 impl Mark {
-    /// The mark of a segment in which no group was written.
+    /// The mark that a segment is prepared with, before it is known where it will begin: no group
+    /// was written.
     #[must_use]
-    pub fn initial(segment_base: Offset, epoch: Epoch) -> Self {
+    pub fn of_spare() -> Self {
         Self {
-            segment_base,
+            segment_base: SPARE_BASE,
             sequence: 0,
             durable_position: 0,
-            durable_offset: segment_base,
-            durable_epoch: epoch,
+            durable_offset: SPARE_BASE,
+            durable_epoch: Epoch(-1),
             end_position: 0,
-            end_offset: segment_base,
-            end_epoch: epoch,
+            end_offset: SPARE_BASE,
+            end_epoch: Epoch(-1),
             sums: GroupSums::default(),
         }
     }
@@ -165,8 +169,8 @@ impl Mark {
         put(80, &self.end_offset.0.to_be_bytes());
     }
 
-    /// Reads the mark in `block`. `None` unless it is whole, of this log and of this segment:
-    /// a slot that was never written, was torn, or holds something else.
+    /// Reads the mark in `block`. `None` unless it is whole, of this log and of this segment (or
+    /// that of a spare, which any segment begins with): a slot that was never written, was torn, or holds something else.
     #[must_use]
     pub fn decode(block: &[u8], identity: LogIdentity, segment_base: Offset) -> Option<Self> {
         if !is_mark(block) || block[16..32] != identity.0 {
@@ -186,7 +190,9 @@ impl Mark {
         let ordered = mark.durable_position <= mark.end_position
             && mark.durable_offset <= mark.end_offset
             && mark.end_position < u64::MAX / 2;
-        (mark.segment_base == segment_base && ordered && mark.covers_its_group()).then_some(mark)
+        let is_spares = mark.sequence == 0 && mark.segment_base == SPARE_BASE;
+        let belongs = mark.segment_base == segment_base || is_spares;
+        (belongs && ordered && mark.covers_its_group()).then_some(mark)
     }
 
     /// First byte of the first block that the group writes.
@@ -410,10 +416,9 @@ mod tests {
         let mut block = vec![0xff; MARK_BYTES];
         without.encode_group(ID, &data(257), 0, &mut block);
         assert!(block == with_sums);
-        let initial = Mark::initial(Offset(7), Epoch(1));
         let mut block = vec![0; MARK_BYTES];
-        initial.encode(ID, &mut block);
-        assert_eq!(Mark::decode(&block, ID, Offset(7)), Some(initial));
+        Mark::of_spare().encode(ID, &mut block);
+        assert_eq!(Mark::decode(&block, ID, Offset(7)), Some(Mark::of_spare()));
     }
 
     #[test]

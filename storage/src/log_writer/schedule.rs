@@ -4,7 +4,6 @@
 use super::{Entry, InFlight, Io, LogWriter, SpareState, State};
 use crate::clean_shutdown::CleanShutdown;
 use crate::disk::Disk;
-use crate::index_file::IndexFiles;
 use crate::job::{Close, Job, Kind, Roll, Truncate};
 use crate::seal::{Spare, SpareInProgress};
 use crate::segment::Layout;
@@ -53,9 +52,9 @@ impl<D: Disk> LogWriter<D> {
         if self.is_preparing() || self.in_flight == InFlight::Job {
             return None;
         }
-        if let Some(indexes) = self.indexes.pop_front() {
-            self.is_writing_indexes = true;
-            return Some(self.side_job(Kind::WriteIndexes(indexes)));
+        if let Some(segment) = self.unfinished.take() {
+            self.is_finishing = true;
+            return Some(self.side_job(Kind::FinishSegment(segment)));
         }
         if self.state == State::Closing && self.queue.is_empty() {
             return None;
@@ -70,7 +69,7 @@ impl<D: Disk> LogWriter<D> {
     }
 
     pub(super) fn is_preparing(&self) -> bool {
-        self.is_writing_indexes || matches!(self.spare, SpareState::InFlight)
+        self.is_finishing || matches!(self.spare, SpareState::InFlight)
     }
 
     pub(super) fn start_epoch(&mut self, epoch: Epoch, start_offset: Offset) -> Io<D> {
@@ -90,11 +89,11 @@ impl<D: Disk> LogWriter<D> {
         }
         let layout = Layout::for_data(self.config.segment_bytes.max(bytes as u64 + 4095));
         let has_room = |found: Layout| found.data_bytes() >= bytes as u64;
-        let next = SpareState::Preparing(SpareInProgress::new(layout));
+        let next = SpareState::Preparing(SpareInProgress::new(layout, self.identity));
         match mem::replace(&mut self.spare, next) {
             SpareState::Ready(spare) if has_room(spare.layout) => {
                 let usual = Layout::for_data(self.config.segment_bytes);
-                self.spare = SpareState::Preparing(SpareInProgress::new(usual));
+                self.spare = SpareState::Preparing(SpareInProgress::new(usual, self.identity));
                 Some(spare)
             }
             SpareState::Preparing(spare) if has_room(spare.layout()) => {
@@ -111,13 +110,16 @@ impl<D: Disk> LogWriter<D> {
             Some(Entry::Batch(batch)) => batch.bytes.len(),
             _ => 0,
         };
+        // A crash may undo the cut of one segment, not of two.
+        if self.unfinished.is_some() {
+            return None;
+        }
         let spare = self.take_spare(bytes)?;
         let roll = Roll {
-            identity: self.identity,
-            segments: self.segments.clone(),
-            at: self.active.seal_at(),
+            segment: self.active.base,
+            file: Arc::clone(&self.active.file),
+            position: self.active.position,
             end_offset: self.flushed.offset,
-            epoch: self.flushed.epoch,
             spare,
         };
         Some(self.job(Kind::Roll(roll)))
@@ -132,8 +134,8 @@ impl<D: Disk> LogWriter<D> {
             return None;
         };
         let cuts = end_offset != self.flushed.offset;
-        // Indexes of a segment must not be written once it is cut or gone.
-        if self.is_preparing() || !self.indexes.is_empty() {
+        // A segment must not be finished once it is cut again or gone.
+        if self.is_preparing() || self.unfinished.is_some() {
             return None;
         }
         let spare = if cuts {
@@ -143,7 +145,6 @@ impl<D: Disk> LogWriter<D> {
         };
         self.queue.pop_front();
         let truncate = Truncate {
-            identity: self.identity,
             segments: self.segments.clone(),
             active: Arc::clone(&self.active.file),
             active_position: self.active.position,
@@ -161,12 +162,11 @@ impl<D: Disk> LogWriter<D> {
         if self.is_preparing() {
             return None;
         }
-        let mut indexes: Vec<IndexFiles> = self.indexes.drain(..).collect();
-        indexes.push(self.active.indexes.clone().finish());
         let close = Close {
             segments: self.segments.clone(),
             at: self.active.seal_at(),
-            indexes,
+            unfinished: self.unfinished.take().into_iter().collect(),
+            indexes: self.active.indexes.clone().finish(),
             marker: CleanShutdown {
                 log_end_offset: self.flushed.offset,
                 epoch: self.flushed.epoch,
