@@ -1,11 +1,17 @@
-//! The marker of a clean stop, `.quorate_cleanshutdown`: where the log ended. The next start checks
-//! that it still ends there, removes the marker durably, and only then takes appends.
+//! The marker of a clean stop, `.quorate_cleanshutdown`: where the log ended and what it was made
+//! of. The next start checks that it still ends there, removes the marker durably, and only then
+//! takes appends.
 //!
-//! JSON, one line: `{"version":0,"log_end_offset":N,"epoch":N}`.
+//! JSON, one line: `{"version":1,"log_end_offset":N,"epoch":N,"manifest":N}`. The manifest is a
+//! CRC-32C over the names and lengths of all segments, the epochs and the stored producer states:
+//! if it is the same at the next start, nothing was added, taken away or cut (`trust.rs`). A marker
+//! of version 0 has none.
 
 use crate::disk::{Disk, found, read_file, write_file_atomically};
 use crate::error::{Context, Operation, StateFileError, StorageError};
-use quorate_raft::{Epoch, Offset};
+use crate::format::{crc32c, encode_epoch_checkpoint};
+use bytes::BufMut;
+use quorate_raft::{Epoch, EpochStart, Offset};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -19,6 +25,8 @@ pub(crate) struct CleanShutdown {
     pub log_end_offset: Offset,
     /// Of the last batch; 0 for an empty log.
     pub epoch: Epoch,
+    /// See [`manifest`]. `None` if the next start is to read everything.
+    pub manifest: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -26,6 +34,22 @@ struct Json {
     version: i64,
     log_end_offset: i64,
     epoch: i32,
+    #[serde(default)]
+    manifest: Option<u32>,
+}
+
+/// Sums up what a cleanly stopped log is made of: each segment's base offset and length, ascending,
+/// the epochs, and the content of the file with the producer states.
+pub(crate) fn manifest(segments: &[(Offset, u64)], epochs: &[EpochStart], producers: &[u8]) -> u32 {
+    let mut content = Vec::with_capacity(segments.len() * 16 + 64);
+    content.put_u64(segments.len() as u64);
+    for (base, bytes) in segments {
+        content.put_i64(base.0);
+        content.put_u64(*bytes);
+    }
+    content.put_slice(&encode_epoch_checkpoint(epochs));
+    content.put_u32(crc32c(producers));
+    crc32c(&content)
 }
 
 /// Writes the marker, durably.
@@ -34,12 +58,15 @@ pub(crate) fn write_clean_shutdown<D: Disk>(
     dir: &Path,
     marker: CleanShutdown,
 ) -> Result<(), StorageError> {
-    let text = format!(
-        "{{\"version\":0,\"log_end_offset\":{},\"epoch\":{}}}\n",
-        marker.log_end_offset, marker.epoch
-    );
-    write_file_atomically(disk, dir, NAME, text.as_bytes())
-        .during(Operation::WriteStateFile, &dir.join(NAME))
+    let json = Json {
+        version: 1,
+        log_end_offset: marker.log_end_offset.0,
+        epoch: marker.epoch.0,
+        manifest: marker.manifest,
+    };
+    let mut text = serde_json::to_vec(&json).expect("numbers can be written as JSON");
+    text.push(b'\n');
+    write_file_atomically(disk, dir, NAME, &text).during(Operation::WriteStateFile, &dir.join(NAME))
 }
 
 /// Reads the marker; `None` after a crash.
@@ -59,8 +86,8 @@ pub(crate) fn read_clean_shutdown<D: Disk>(
             return Err(StateFileError::Malformed { path, reason });
         }
     };
-    if json.version != 0 {
-        let (found, supported) = (json.version, "0");
+    if !(0..=1).contains(&json.version) {
+        let (found, supported) = (json.version, "0 and 1");
         return Err(StateFileError::Version {
             path,
             found,
@@ -70,6 +97,7 @@ pub(crate) fn read_clean_shutdown<D: Disk>(
     Ok(Some(CleanShutdown {
         log_end_offset: Offset(json.log_end_offset),
         epoch: Epoch(json.epoch),
+        manifest: json.manifest.filter(|_| json.version == 1),
     }))
 }
 

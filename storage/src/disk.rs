@@ -54,6 +54,14 @@ pub trait Disk: Clone + Send + Sync + 'static {
     /// What the file system says; `NotFound` if the mode asks for an existing file.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Self::File>;
 
+    /// Length of a file in bytes, without opening it where that is possible.
+    ///
+    /// # Errors
+    /// What the file system says; `NotFound` if there is no such file.
+    fn file_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.open(path, OpenMode::Read)?.len()
+    }
+
     /// Gives `from` the name `to` in the same directory, replacing a file of that name. Atomic;
     /// durable after [`Disk::sync_dir`].
     ///

@@ -239,14 +239,16 @@ pub enum ReadError {
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// A batch is not what was written.
-    #[error("{} is corrupt at byte {position}: {fault}", segment.display())]
+    #[error("{} is corrupt at byte {position}, offset {offset}: {fault}", segment.display())]
     Corrupt {
         /// The segment file.
         segment: PathBuf,
         /// Where the batch begins.
         position: u64,
+        /// The offset that should stand there.
+        offset: Offset,
         /// What is wrong with it.
-        fault: crate::format::BatchError,
+        fault: ReadFault,
     },
     /// The log was cut or its files replaced since the read was planned. Plan again.
     #[error("{} no longer holds offset {offset}", segment.display())]
@@ -255,5 +257,27 @@ pub enum ReadError {
         segment: PathBuf,
         /// The offset that was looked for.
         offset: Offset,
+    },
+}
+
+/// What is wrong with a batch that was read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadFault {
+    /// It is no whole batch with a matching checksum.
+    #[error(transparent)]
+    Batch(#[from] crate::format::BatchError),
+    /// It is whole, and stands in another's place.
+    #[error("the batch is of offset {found}")]
+    Offset {
+        /// Where it says that it belongs.
+        found: Offset,
+    },
+    /// It is whole, and not of the epoch that the log has there.
+    #[error("the batch is of epoch {found}, and the log has epoch {expected} there")]
+    Epoch {
+        /// What the log has.
+        expected: Epoch,
+        /// What the batch says.
+        found: Epoch,
     },
 }

@@ -76,6 +76,10 @@ impl Disk for FileDisk {
         Ok(LogFile { fd })
     }
 
+    fn file_bytes(&self, path: &Path) -> io::Result<u64> {
+        Ok(std::fs::metadata(path)?.len())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }

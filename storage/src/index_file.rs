@@ -1,12 +1,18 @@
 //! The files `.index` and `.timeindex` of a sealed segment, as Kafka would have written them.
-//! Quorate never reads them: it keeps its own sparse index in memory. Kafka and its tools do.
+//! Quorate looks offsets up in `.index` where it has no entries in memory, and believes an entry
+//! only if the batch that it names is there. It never reads `.timeindex`; Kafka and its tools do.
 //!
 //! `.index`, 8 bytes an entry: int32 last offset of a batch less the base offset, int32 position
 //! where that batch begins. `.timeindex`, 12 bytes an entry: int64 largest timestamp so far, int32
 //! offset of that batch less the base offset (Kafka's `LogSegment.append`).
 
+use crate::disk::{DiskFile, read_full};
 use crate::format::BatchHeader;
 use quorate_raft::Offset;
+use std::io;
+
+/// Bytes of an entry of `.index`.
+const ENTRY_BYTES: u64 = 8;
 
 /// Collects the entries of one segment, batch by batch.
 #[derive(Clone, Debug)]
@@ -84,6 +90,72 @@ pub(crate) struct IndexFiles {
     pub base: Offset,
     pub offsets: Vec<u8>,
     pub times: Vec<u8>,
+}
+
+/// An entry of `.index`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IndexEntry {
+    /// Of the batch.
+    pub last_offset: Offset,
+    /// Where the batch begins.
+    pub position: u64,
+}
+
+/// The last entry of the `.index` of the segment at `base`.
+///
+/// # Errors
+/// What the file system says; `InvalidData` if the file is no index.
+pub(crate) fn last_entry(file: &impl DiskFile, base: Offset) -> io::Result<Option<IndexEntry>> {
+    match entry_count(file)? {
+        0 => Ok(None),
+        count => entry(file, base, count - 1).map(Some),
+    }
+}
+
+/// The last entry of a batch that ends at or before `offset`.
+///
+/// # Errors
+/// As [`last_entry`].
+pub(crate) fn find_entry(
+    file: &impl DiskFile,
+    base: Offset,
+    offset: Offset,
+) -> io::Result<Option<IndexEntry>> {
+    let (mut found, mut low, mut high) = (None, 0, entry_count(file)?);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let entry = entry(file, base, middle)?;
+        if entry.last_offset <= offset {
+            found = Some(entry);
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(found)
+}
+
+fn entry_count(file: &impl DiskFile) -> io::Result<u64> {
+    let bytes = file.len()?;
+    if bytes.is_multiple_of(ENTRY_BYTES) {
+        return Ok(bytes / ENTRY_BYTES);
+    }
+    Err(io::Error::from(io::ErrorKind::InvalidData))
+}
+
+fn entry(file: &impl DiskFile, base: Offset, number: u64) -> io::Result<IndexEntry> {
+    let mut bytes = [0; ENTRY_BYTES as usize];
+    if read_full(file, &mut bytes, number * ENTRY_BYTES)? < bytes.len() {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    let [a, b, c, d, position @ ..] = bytes;
+    Ok(IndexEntry {
+        last_offset: Offset(
+            base.0
+                .saturating_add(u32::from_be_bytes([a, b, c, d]).into()),
+        ),
+        position: u32::from_be_bytes(position).into(),
+    })
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! What decides, in order:
 //! - Sealed segments (all but the last, and the last if it has no valid mark) must be whole batches
 //!   to their last byte. They were flushed before anything was written behind them.
-//! - The last but one may still have its marks, if a roll was cut short: then it must be whole up to
-//!   the end of its newest group, with nothing behind, since the roll came after that was flushed.
+//! - The last but one may still have its marks, if a roll was cut short: then it must be whole up
+//!   to the end of its newest group, with nothing behind, since the roll came after that flush.
 //! - In the active segment nothing before the newest mark's durable point may be at fault: it was
 //!   flushed before that mark was submitted.
 //! - The newest mark's own group may be torn, if each block at fault still has a part as it was
@@ -74,7 +74,8 @@ pub(crate) struct Found {
     /// Files that belong to nothing.
     pub strays: Vec<PathBuf>,
     pub producers: ProducerStates,
-    pub batches: u64,
+    /// `None` if they were not counted.
+    pub batches: Option<u64>,
     pub bytes: u64,
 }
 
@@ -130,12 +131,24 @@ impl Fault {
 /// Called with each segment and the bytes of it that were read.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&Path, u64);
 
-/// Reads everything. Changes nothing.
-pub(crate) fn inspect<D: Disk>(
+/// What the directory says without its segments being read.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub names: Vec<String>,
+    pub has_partition_metadata: bool,
+    pub identity: Option<LogIdentity>,
+    pub checkpoint: Option<Vec<EpochStart>>,
+    pub clean: Option<CleanShutdown>,
+    /// Base offsets of all segment files, ascending.
+    pub segments: Vec<Offset>,
+    pub log_start: Offset,
+}
+
+/// Reads the small files. Changes nothing.
+pub(crate) fn read_directory<D: Disk>(
     disk: &D,
     what: &Inspection<'_>,
-    progress: Progress<'_>,
-) -> Result<Found, RecoveryError> {
+) -> Result<Directory, RecoveryError> {
     let names = found(disk.list(what.dir)).during(Operation::List, what.dir)?;
     let names = names.unwrap_or_default();
     let has_partition_metadata = check_topic(disk, what)?;
@@ -145,6 +158,33 @@ pub(crate) fn inspect<D: Disk>(
     let segments = segments_of(&names);
     let log_start = segments.first().copied().unwrap_or_default();
     check_snapshots(what.dir, &names, log_start)?;
+    Ok(Directory {
+        names,
+        has_partition_metadata,
+        identity,
+        checkpoint,
+        clean,
+        segments,
+        log_start,
+    })
+}
+
+/// Reads everything. Changes nothing.
+pub(crate) fn inspect<D: Disk>(
+    disk: &D,
+    what: &Inspection<'_>,
+    directory: Directory,
+    progress: Progress<'_>,
+) -> Result<Found, RecoveryError> {
+    let Directory {
+        names,
+        has_partition_metadata,
+        identity,
+        checkpoint,
+        clean,
+        segments,
+        log_start,
+    } = directory;
     let mut walk = Walk::new(what, log_start, identity.and(checkpoint.as_deref()));
     walk.check_presence(&segments, identity, clean)?;
     let mut tail = Tail::Missing;
@@ -173,7 +213,7 @@ pub(crate) fn inspect<D: Disk>(
         epochs: walk.epochs,
         stale_indexes: walk.stale_indexes,
         producers: walk.producers,
-        batches: walk.batches,
+        batches: Some(walk.batches),
         bytes: walk.bytes,
         checkpoint,
     })
@@ -210,9 +250,10 @@ fn check_snapshots(dir: &Path, names: &[String], log_start: Offset) -> Result<()
     })
 }
 
-fn strays(dir: &Path, names: &[String], segments: &[Offset]) -> Vec<PathBuf> {
+/// Files that belong to nothing. `segments` ascend.
+pub(crate) fn strays(dir: &Path, names: &[String], segments: &[Offset]) -> Vec<PathBuf> {
     let is_stray = |name: &&String| match parse_segment_name(name) {
-        Some((base, _)) => !segments.contains(&base),
+        Some((base, _)) => segments.binary_search(&base).is_err(),
         // An unfinished spare, or a state file whose replacement was cut short.
         None => name.ends_with(TEMPORARY_SUFFIX),
     };

@@ -2,17 +2,19 @@
 //! runs on a background thread; its result goes back to `LogWriter::on_job_done`. It blocks, and it
 //! is never carried out on a loop that answers peers.
 
-use crate::clean_shutdown::{CleanShutdown, write_clean_shutdown};
+use crate::clean_shutdown::{CleanShutdown, manifest, write_clean_shutdown};
 use crate::disk::{Disk, OpenMode, write_file_atomically};
 use crate::error::{Context, Operation, StorageError};
 use crate::format::encode_epoch_checkpoint;
 use crate::index_file::{IndexBuilder, IndexFiles};
+use crate::producers::ProducerSnapshot;
 use crate::scan::{ScanError, Scanner};
 use crate::seal::{
     SealAt, Spare, SpareInProgress, Unfinished, activate, cut, seal, unlink_behind, write_indexes,
 };
 use crate::segment::{SegmentFile, segment_path};
-use quorate_raft::{EpochStart, Generation, Offset};
+use crate::state_file::PRODUCERS_NAME;
+use quorate_raft::{Epoch, EpochStart, Generation, Offset};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,7 +80,13 @@ pub(crate) struct Close<D: Disk> {
     pub unfinished: Vec<Unfinished<D::File>>,
     /// Of the active one.
     pub indexes: IndexFiles,
-    pub marker: CleanShutdown,
+    pub end_offset: Offset,
+    pub epoch: Epoch,
+    pub epochs: Vec<EpochStart>,
+    /// Taken at `end_offset`; `None` if the next start has to find the states itself.
+    pub producers: Option<ProducerSnapshot>,
+    /// To be made ready, so that the next start need not make one.
+    pub spare: Option<SpareInProgress<D::File>>,
 }
 
 /// A finished job, for `LogWriter::on_job_done`.
@@ -266,14 +274,49 @@ impl<D: Disk> Truncate<D> {
 }
 
 impl<D: Disk> Close<D> {
-    fn run(self, disk: &D, dir: &Path) -> Result<Done<D>, StorageError> {
+    /// All that the marker vouches for is durable before it.
+    fn run(mut self, disk: &D, dir: &Path) -> Result<Done<D>, StorageError> {
         for segment in &self.unfinished {
             segment.finish(disk, dir)?;
         }
         seal(disk, dir, &self.segments, &self.at)?;
         write_indexes(disk, dir, &self.indexes)?;
         disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
-        write_clean_shutdown(disk, dir, self.marker)?;
+        // Without one the next start takes longer, that is all.
+        if let Some(spare) = self.spare.take() {
+            let _ = spare.finish(disk, dir);
+        }
+        let marker = CleanShutdown {
+            log_end_offset: self.end_offset,
+            epoch: self.epoch,
+            manifest: self.write_manifest(disk, dir)?,
+        };
+        write_clean_shutdown(disk, dir, marker)?;
         Ok(Done::Closed)
     }
+
+    fn write_manifest(&self, disk: &D, dir: &Path) -> Result<Option<u32>, StorageError> {
+        let Some(producers) = &self.producers else {
+            return Ok(None);
+        };
+        assert_eq!(producers.end, self.end_offset, "where the producers stand");
+        write_file_atomically(disk, dir, PRODUCERS_NAME, &producers.content)
+            .during(Operation::WriteStateFile, &dir.join(PRODUCERS_NAME))?;
+        let segments = segment_lengths(disk, dir, &self.segments)?;
+        Ok(Some(manifest(&segments, &self.epochs, &producers.content)))
+    }
+}
+
+/// Each segment's base offset and the length of its file.
+pub(crate) fn segment_lengths<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    segments: &[Offset],
+) -> Result<Vec<(Offset, u64)>, StorageError> {
+    let length = |base: &Offset| {
+        let path = segment_path(dir, *base, SegmentFile::Log);
+        let bytes = disk.file_bytes(&path).during(Operation::Read, &path)?;
+        Ok((*base, bytes))
+    };
+    segments.iter().map(length).collect()
 }

@@ -36,13 +36,14 @@ mod segment;
 mod segment_index;
 pub mod sim_disk;
 mod state_file;
+mod trust;
 mod verify;
 mod walk;
 
 pub use data_dir::{DataDir, DataDirError, DirLock, FsKind, LockError, check_data_dir, lock_dir};
 pub use disk::{Disk, DiskFile, OpenMode};
 pub use dump::{BatchDump, Dump, DumpError, RecordDump, dump};
-pub use error::{Operation, ReadError, RecoveryError, StateFileError, StorageError};
+pub use error::{Operation, ReadError, ReadFault, RecoveryError, StateFileError, StorageError};
 pub use file_disk::{FileDisk, LogFile};
 pub use group::{GroupIo, GroupLocation};
 pub use inspect::Torn;
@@ -50,8 +51,8 @@ pub use job::{Job, JobDone};
 pub use log::{LogConfig, OpenedLog, open_log};
 pub use log_writer::{Flushed, Io, LogEvent, LogWriter, StampedBatch, WriterStats};
 pub use producers::{
-    BATCHES_KEPT, ProducerBatch, ProducerLimits, ProducerStates, SequenceCheck, SequenceError,
-    sequence_after,
+    BATCHES_KEPT, ProducerBatch, ProducerLimits, ProducerSnapshot, ProducerStates, SequenceCheck,
+    SequenceError, sequence_after,
 };
 pub use read::ReadPlan;
 pub use recovery::RecoveryReport;

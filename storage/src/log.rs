@@ -2,11 +2,12 @@
 
 use crate::disk::Disk;
 use crate::error::RecoveryError;
-use crate::inspect::{Inspection, inspect};
+use crate::inspect::{Inspection, inspect, read_directory};
 use crate::log_writer::LogWriter;
 use crate::producers::{ProducerLimits, ProducerStates};
 use crate::recovery::{RecoveryReport, repair};
 use crate::segment_index::SegmentIndex;
+use crate::trust::trust;
 use quorate_raft::{Epoch, EpochStart, Offset};
 use std::path::PathBuf;
 
@@ -66,7 +67,8 @@ pub struct OpenedLog<D: Disk> {
 }
 
 /// Opens the log, creating it if there is none: recovers it, seals what is there and makes a new
-/// active segment ready. Blocks, for as long as it takes to read the whole log.
+/// active segment ready. Blocks: for as long as it takes to read the whole log, unless it was
+/// closed cleanly and is as it was left.
 ///
 /// `quorum_epoch` is the epoch of quorum-state: no record may have a later one.
 ///
@@ -86,6 +88,10 @@ pub fn open_log<D: Disk>(
         quorum_epoch,
         producers: config.producers,
     };
-    let found = inspect(&disk, &inspection, &mut |_, _| {})?;
+    let directory = read_directory(&disk, &inspection)?;
+    let found = match trust(&disk, &inspection, &directory) {
+        Some(found) => found,
+        None => inspect(&disk, &inspection, directory, &mut |_, _| {})?,
+    };
     repair(disk, config, found)
 }

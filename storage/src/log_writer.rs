@@ -15,6 +15,7 @@ use crate::format::{BATCH_BYTES_LIMIT, BATCH_HEADER_BYTES, BatchHeader, LogIdent
 use crate::group::{GroupIo, GroupLocation};
 use crate::job::{Done, Job, JobDone};
 use crate::log::LogConfig;
+use crate::producers::ProducerSnapshot;
 use crate::seal::{Spare, SpareInProgress, Unfinished};
 use crate::segment::{Layout, SegmentFile, segment_path};
 use bytes::Bytes;
@@ -70,6 +71,8 @@ pub struct Flushed {
     pub generation: Generation,
     /// Everything below is durable (exclusive).
     pub end_offset: Offset,
+    /// Of all batches of the group.
+    pub epoch: Epoch,
     /// Where the group stands.
     pub located: GroupLocation,
 }
@@ -182,6 +185,8 @@ pub struct LogWriter<D: Disk> {
     state: State,
     filling: Filling,
     buffers: GroupBuffers,
+    /// To be stored when the log is closed.
+    producers: Option<ProducerSnapshot>,
     stats: WriterStats,
 }
 
@@ -213,6 +218,7 @@ impl<D: Disk> LogWriter<D> {
             state: State::Open,
             filling: Filling::default(),
             buffers,
+            producers: None,
             stats: WriterStats::default(),
         }
     }
@@ -319,8 +325,21 @@ impl<D: Disk> LogWriter<D> {
     }
 
     /// Flushes all that is appended, seals, and writes the clean-shutdown marker; then `Closed`.
-    pub fn close(&mut self) {
+    ///
+    /// `producers`: what is known of producers at the appended end. Without it the next start reads
+    /// the whole log.
+    ///
+    /// # Panics
+    /// If the states were taken elsewhere.
+    pub fn close(&mut self, producers: Option<ProducerSnapshot>) {
         if self.state == State::Open {
+            let taken_at = producers.as_ref().map(|snapshot| snapshot.end);
+            assert!(
+                taken_at.is_none_or(|end| end == self.appended.offset),
+                "producers at {taken_at:?}, the log ends at {}",
+                self.appended.offset
+            );
+            self.producers = producers;
             self.state = State::Closing;
         }
     }
@@ -433,6 +452,7 @@ impl<D: Disk> LogWriter<D> {
         let event = LogEvent::Flushed(Flushed {
             generation: end.generation,
             end_offset: end.end_offset,
+            epoch: end.end_epoch,
             located: end.location,
         });
         self.buffers.give_back(io.data, io.mark);

@@ -14,6 +14,11 @@ use crate::format::BatchHeader;
 use quorate_raft::{ErrorCode, Instant, Offset};
 use std::collections::HashMap;
 
+mod stored;
+
+pub(crate) use stored::PRODUCERS_FILE_BYTES_MAX;
+pub use stored::ProducerSnapshot;
+
 /// Batches of one producer that can be told to be duplicates, as many as it may have in flight
 /// (Kafka: `ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
 pub const BATCHES_KEPT: usize = 5;

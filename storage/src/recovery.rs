@@ -40,8 +40,8 @@ pub struct RecoveryReport {
     pub is_foreign: bool,
     /// Segments that hold batches.
     pub segments: usize,
-    /// Batches in them.
-    pub batches: u64,
+    /// Batches in them; `None` if the log was closed cleanly and not read.
+    pub batches: Option<u64>,
     /// Bytes of these batches.
     pub bytes: u64,
     /// First offset.
@@ -71,9 +71,13 @@ impl fmt::Display for RecoveryReport {
         };
         write!(
             f,
-            "{how}; offsets {} to {} in {} batches, {} segments, {} bytes",
-            self.log_start, self.log_end, self.batches, self.segments, self.bytes
+            "{how}; offsets {} to {} in {} segments, {} bytes",
+            self.log_start, self.log_end, self.segments, self.bytes
         )?;
+        match self.batches {
+            Some(batches) => write!(f, ", {batches} batches, all of them read")?,
+            None => f.write_str(", not read")?,
+        }
         if self.rewritten_bytes > 0 {
             write!(f, "; wrote the last {} bytes again", self.rewritten_bytes)?;
         }
@@ -125,6 +129,7 @@ pub(crate) fn repair<D: Disk>(
         found.log_start,
         found.log_end,
         found.indexed,
+        found.epochs.clone(),
     );
     let writer = LogWriter::new(WriterStart {
         disk,

@@ -1,15 +1,19 @@
 //! Where in which segment an offset is: the sparse index in memory. Owned by whoever plans reads;
-//! kept up to date by the writer's events. Bounded: one entry per 64 KiB of log.
+//! kept up to date by the writer's events. Bounded: one entry per 64 KiB of the newest part of the
+//! log, and a few words per segment. Older offsets are looked up in the segment's `.index` by
+//! whoever carries the read out.
 
-use crate::group::GroupLocation;
-use crate::log_writer::LogEvent;
-use crate::read::ReadPlan;
-use crate::segment::{SegmentFile, segment_path};
-use quorate_raft::{Generation, Offset};
+use crate::log_writer::{Flushed, LogEvent};
+use crate::read::{ReadPlan, Start};
+use quorate_raft::{EpochStart, Generation, Offset};
 use std::path::PathBuf;
 
 /// Bytes of log between two entries, at least. A read scans at most so many in vain.
 pub(crate) const ENTRY_INTERVAL_BYTES: u64 = 64 * 1024;
+
+/// Entries that are kept in memory, about: of half a gibibyte of log. Those of the active segment,
+/// and of one whose `.index` is not written yet, are always among them.
+pub(crate) const ENTRIES_MAX: usize = 8192;
 
 /// The sparse index of the whole log below its flushed end.
 #[derive(Clone, Debug)]
@@ -20,6 +24,8 @@ pub struct SegmentIndex {
     flushed_end: Offset,
     /// Ascending. The last may be the active one.
     segments: Vec<IndexedSegment>,
+    /// Where each epoch begins, ascending. What a read finds must have them.
+    epochs: Vec<EpochStart>,
 }
 
 #[derive(Clone, Debug)]
@@ -27,7 +33,8 @@ pub(crate) struct IndexedSegment {
     pub base: Offset,
     /// Byte where the last known batch ends; the file may have been cut before it.
     pub end_position: u64,
-    /// Offset and position of some batches, ascending; the first is the segment's first.
+    /// Offset and position of some batches, ascending; the first is the segment's first. Empty if
+    /// they are to be looked up in `.index`.
     pub entries: Vec<(Offset, u64)>,
 }
 
@@ -36,6 +43,15 @@ impl IndexedSegment {
         Self {
             base,
             end_position: 0,
+            entries: Vec::new(),
+        }
+    }
+
+    /// Of a segment with an `.index` that holds `bytes` of batches.
+    pub(crate) fn sealed(base: Offset, bytes: u64) -> Self {
+        Self {
+            base,
+            end_position: bytes,
             entries: Vec::new(),
         }
     }
@@ -57,6 +73,7 @@ impl SegmentIndex {
         log_start: Offset,
         flushed_end: Offset,
         segments: Vec<IndexedSegment>,
+        epochs: Vec<EpochStart>,
     ) -> Self {
         Self {
             dir,
@@ -64,13 +81,14 @@ impl SegmentIndex {
             log_start,
             flushed_end,
             segments,
+            epochs,
         }
     }
 
     /// Takes note of what the writer did. Every event, in order.
     pub fn on_event(&mut self, event: &LogEvent) {
         match event {
-            LogEvent::Flushed(flushed) => self.on_flushed(flushed.located, flushed.end_offset),
+            LogEvent::Flushed(flushed) => self.on_flushed(flushed),
             LogEvent::Truncated {
                 generation,
                 end_offset,
@@ -82,7 +100,8 @@ impl SegmentIndex {
         }
     }
 
-    fn on_flushed(&mut self, located: GroupLocation, end: Offset) {
+    fn on_flushed(&mut self, flushed: &Flushed) {
+        let located = &flushed.located;
         assert_eq!(
             located.base_offset, self.flushed_end,
             "start of a flushed group"
@@ -90,11 +109,19 @@ impl SegmentIndex {
         if self.segments.last().map(|segment| segment.base) != Some(located.segment_base) {
             self.segments
                 .push(IndexedSegment::new(located.segment_base));
+            keep_newest_entries(&mut self.segments, ENTRIES_MAX);
         }
         if let Some(segment) = self.segments.last_mut() {
             segment.add(located.base_offset, located.position, located.end_position);
         }
-        self.flushed_end = end;
+        let last_epoch = self.epochs.last().map(|last| last.epoch);
+        if last_epoch.is_none_or(|last| last < flushed.epoch) {
+            self.epochs.push(EpochStart {
+                epoch: flushed.epoch,
+                start_offset: located.base_offset,
+            });
+        }
+        self.flushed_end = flushed.end_offset;
     }
 
     fn on_truncated(&mut self, end: Offset) {
@@ -102,6 +129,7 @@ impl SegmentIndex {
         if let Some(segment) = self.segments.last_mut() {
             segment.entries.retain(|(offset, _)| *offset < end);
         }
+        self.epochs.retain(|entry| entry.start_offset < end);
         self.flushed_end = end;
     }
 
@@ -142,16 +170,47 @@ impl SegmentIndex {
         let after = segment
             .entries
             .partition_point(|(offset, _)| *offset <= from);
-        let (offset, position) = *segment.entries.get(after.checked_sub(1)?)?;
+        let start = match after.checked_sub(1) {
+            Some(entry) => Start::At(segment.entries[entry]),
+            None => Start::Indexed,
+        };
+        let next = self.segments.get(index + 1);
         Some(ReadPlan {
-            path: segment_path(&self.dir, segment.base, SegmentFile::Log),
-            is_last: index + 1 == self.segments.len(),
+            dir: self.dir.clone(),
+            base: segment.base,
+            is_last: next.is_none(),
             generation: self.generation,
-            start: (offset, position),
+            start,
             end_position: segment.end_position,
+            epochs: self.epochs_between(segment.base, next.map_or(below, |next| next.base)),
             from,
             below,
             max_bytes,
         })
+    }
+
+    /// The epochs of the offsets from `from` to `end`.
+    fn epochs_between(&self, from: Offset, end: Offset) -> Vec<EpochStart> {
+        let starts = |offset: Offset| {
+            self.epochs
+                .partition_point(|entry| entry.start_offset <= offset)
+        };
+        let first = starts(from).saturating_sub(1);
+        self.epochs[first..starts(end).max(first)].to_vec()
+    }
+}
+
+/// Forgets the entries of all but the newest segments, which have about `max` together.
+pub(crate) fn keep_newest_entries(segments: &mut [IndexedSegment], max: usize) {
+    let mut kept = 0;
+    // The newest two are kept whatever they have: the index of the last but one may not be written.
+    for segment in segments.iter_mut().rev().skip(2) {
+        kept += segment.entries.len();
+        if segment.entries.is_empty() {
+            return;
+        }
+        if kept > max {
+            segment.entries = Vec::new();
+        }
     }
 }

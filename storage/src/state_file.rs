@@ -17,6 +17,7 @@ use std::path::Path;
 pub(crate) const QUORUM_STATE_NAME: &str = "quorum-state";
 pub(crate) const PARTITION_METADATA_NAME: &str = "partition.metadata";
 pub(crate) const LOG_IDENTITY_NAME: &str = "quorate-log";
+pub(crate) const PRODUCERS_NAME: &str = "quorate-producers";
 
 /// No state file is longer: a million epochs take less.
 const BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -3,7 +3,7 @@
 
 use crate::error::{Context, Operation, RecoveryError, StateFileError};
 use crate::file_disk::FileDisk;
-use crate::inspect::{Inspection, Tail, Torn, inspect};
+use crate::inspect::{Inspection, Tail, Torn, inspect, read_directory};
 use crate::producers::ProducerLimits;
 use crate::state_file::read_quorum_state;
 use quorate_raft::{Epoch, EpochStart, Offset};
@@ -65,14 +65,15 @@ fn verify(dir: &Path, progress: &mut dyn FnMut(&Path, u64)) -> Result<VerifyRepo
         quorum_epoch: election.map_or(Epoch(i32::MAX), |election| election.epoch),
         producers: ProducerLimits::default(),
     };
-    let found = inspect(&FileDisk, &inspection, progress)?;
+    let directory = read_directory(&FileDisk, &inspection)?;
+    let found = inspect(&FileDisk, &inspection, directory, progress)?;
     let torn = match found.tail {
         Tail::Active { torn, .. } | Tail::Foreign { torn, .. } => torn,
         Tail::Missing | Tail::Sealed { .. } => None,
     };
     Ok(VerifyReport {
         segments: found.indexed.len(),
-        batches: found.batches,
+        batches: found.batches.unwrap_or_default(),
         bytes: found.bytes,
         log_start: found.log_start,
         log_end: found.log_end,

@@ -12,7 +12,7 @@ use crate::marks::{Marks, any_byte, judge_group, read_marks};
 use crate::producers::ProducerStates;
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Layout, SegmentFile, segment_path};
-use crate::segment_index::IndexedSegment;
+use crate::segment_index::{ENTRIES_MAX, IndexedSegment, keep_newest_entries};
 use crate::state_file::LOG_IDENTITY_NAME;
 use quorate_raft::{Epoch, EpochStart, Instant, Offset};
 use std::path::{Path, PathBuf};
@@ -290,6 +290,7 @@ impl<'a> Walk<'a> {
         let position = indexed.end_position;
         if position > 0 {
             self.indexed.push(indexed);
+            keep_newest_entries(&mut self.indexed, ENTRIES_MAX);
         }
         Ok(Extent {
             position,

@@ -235,7 +235,7 @@ fn misplaced_batches_are_refused() {
     let disk = SimDisk::new();
     let mut driver = open(&disk, config(8192)).unwrap();
     driver.fill(1, 30, 700);
-    driver.close();
+    drop(driver);
     let first = disk.content(&log_path(0)).unwrap();
     disk.edit(&log_path(11), |bytes| *bytes = first);
     assert!(matches!(

@@ -11,7 +11,8 @@ use crate::metrics::{GroupTimes, LogMetrics};
 use quorate_raft::{Generation, Instant, Offset};
 use quorate_ring::{AlignedBuf, Completion, CompletionKind, Ring, Wait};
 use quorate_storage::{
-    FileDisk, Io, JobDone, LogEvent, LogWriter, StampedBatch, StorageError, WriterStats,
+    FileDisk, Io, JobDone, LogEvent, LogWriter, ProducerSnapshot, StampedBatch, StorageError,
+    WriterStats,
 };
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ pub enum LogCommand {
         /// The generation that begins.
         generation: Generation,
     },
-    /// Flush everything, seal, mark the clean stop.
-    Close,
+    /// Flush everything, seal, mark the clean stop; with what is known of producers, if it is.
+    Close(Option<ProducerSnapshot>),
 }
 
 /// Something that the log writer has done.
@@ -93,7 +94,7 @@ impl LogDriver {
             } => {
                 self.writer.truncate(end_offset, generation);
             }
-            LogCommand::Close => self.writer.close(),
+            LogCommand::Close(producers) => self.writer.close(producers),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The storage engine without a node around it: log writer, ring and background thread as a node
 //! uses them, driven by the calling thread. For the flush probe and for benches.
 //!
-//! It knows no quorum and serves nobody; records are whatever its caller appends.
+//! It knows no quorum and serves nobody; records are whatever its caller appends, of no idempotent
+//! producer.
 
 use crate::background::{Background, BackgroundCounts, Done};
 use crate::clock::Clock;
@@ -13,8 +14,8 @@ use quorate_raft::{Epoch, Offset};
 use quorate_ring::{Completion, Counters, Engine, Ring, RingConfig, RingError, Wait};
 use quorate_storage::format::{BatchHeader, stamp};
 use quorate_storage::{
-    FileDisk, LogConfig, LogEvent, RecoveryError, RecoveryReport, StampedBatch, StorageError,
-    open_log,
+    FileDisk, LogConfig, LogEvent, ProducerStates, RecoveryError, RecoveryReport, StampedBatch,
+    StorageError, open_log,
 };
 use std::io;
 use std::sync::Arc;
@@ -58,6 +59,7 @@ pub struct LoneLog {
     flushed: Offset,
     closed: bool,
     report: RecoveryReport,
+    producers: ProducerStates,
 }
 
 impl LoneLog {
@@ -99,6 +101,7 @@ impl LoneLog {
             flushed: opened.log_end,
             closed: false,
             report: opened.report,
+            producers: opened.producers,
         })
     }
 
@@ -189,7 +192,8 @@ impl LoneLog {
     /// # Errors
     /// As [`Self::turn`].
     pub fn close(mut self) -> Result<(), LoneLogError> {
-        self.driver.on_command(LogCommand::Close);
+        let producers = self.producers.snapshot(self.appended);
+        self.driver.on_command(LogCommand::Close(Some(producers)));
         while !self.closed {
             self.turn(Wait::Until { timeout: None })?;
         }

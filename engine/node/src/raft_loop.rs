@@ -793,7 +793,8 @@ impl RaftLoop {
                 self.stage = Stage::Lingering { until: now.instant };
             }
             Stage::Lingering { until } if now.instant >= until => {
-                self.parts.log.on_command(LogCommand::Close);
+                let producers = self.parts.replica.producer_snapshot();
+                self.parts.log.on_command(LogCommand::Close(producers));
                 self.stage = Stage::Closing;
             }
             Stage::Failed { until } if now.instant >= until => self.stage = Stage::Done,

@@ -193,7 +193,7 @@ impl World {
             }
             Stage::Leaving(until) if now >= until => running.stage = Stage::Lingering(now),
             Stage::Lingering(until) if now >= until => {
-                running.writer.close();
+                running.writer.close(running.replica.producer_snapshot());
                 running.stage = Stage::Closing;
             }
             Stage::Failed(until) if now >= until => running.stage = Stage::Done,

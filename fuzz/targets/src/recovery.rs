@@ -69,7 +69,8 @@ fn stopped_log() -> SimDisk {
     let disk = running_log();
     let mut log = open_log(disk.clone(), log_config(), QUORUM_EPOCH).expect("a healthy log");
     append_some(&mut log.writer, 4);
-    log.writer.close();
+    let producers = log.producers.snapshot(log.writer.appended_end());
+    log.writer.close(Some(producers));
     settle(&mut log.writer);
     disk
 }

@@ -2,7 +2,6 @@
 //! anything itself.
 
 use super::{Entry, InFlight, Io, LogWriter, SpareState, State};
-use crate::clean_shutdown::CleanShutdown;
 use crate::disk::Disk;
 use crate::job::{Close, Job, Kind, Roll, Truncate};
 use crate::seal::{Spare, SpareInProgress};
@@ -167,11 +166,19 @@ impl<D: Disk> LogWriter<D> {
             at: self.active.seal_at(),
             unfinished: self.unfinished.take().into_iter().collect(),
             indexes: self.active.indexes.clone().finish(),
-            marker: CleanShutdown {
-                log_end_offset: self.flushed.offset,
-                epoch: self.flushed.epoch,
-            },
+            end_offset: self.flushed.offset,
+            epoch: self.flushed.epoch,
+            epochs: self.epochs.clone(),
+            producers: self.producers.take(),
+            spare: self.spare_in_progress(),
         };
         Some(self.job(Kind::Close(close)))
+    }
+
+    fn spare_in_progress(&mut self) -> Option<SpareInProgress<D::File>> {
+        match mem::replace(&mut self.spare, SpareState::InFlight) {
+            SpareState::Preparing(spare) => Some(spare),
+            SpareState::InFlight | SpareState::Ready(_) => None,
+        }
     }
 }

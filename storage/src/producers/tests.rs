@@ -344,5 +344,17 @@ proptest! {
             again.append(*one);
         }
         prop_assert!(again.states.is_same(&log.states));
+        // Stored and restored, it is the same; with any byte changed or missing, it is nothing.
+        let end = Offset(77);
+        let content = log.states.snapshot(end).content;
+        let restored = ProducerStates::restore(LIMITS, end, &content).expect("a whole file");
+        prop_assert!(restored.is_same(&log.states));
+        prop_assert!(ProducerStates::restore(LIMITS, Offset(78), &content).is_none());
+        for index in 0..content.len() {
+            let mut flipped = content.clone();
+            flipped[index] ^= 0x10;
+            prop_assert!(ProducerStates::restore(LIMITS, end, &flipped).is_none());
+            prop_assert!(ProducerStates::restore(LIMITS, end, &content[..index]).is_none());
+        }
     }
 }

@@ -6,8 +6,8 @@ use quorate_raft::{Epoch, Generation, Offset};
 use quorate_storage::format::{BatchBuilder, BatchHeader, NewRecord, batches};
 use quorate_storage::sim_disk::SimDisk;
 use quorate_storage::{
-    Disk, Io, LogConfig, LogEvent, LogWriter, OpenedLog, RecoveryError, SegmentIndex, StampedBatch,
-    StorageError, open_log,
+    Disk, Io, LogConfig, LogEvent, LogWriter, OpenedLog, ProducerLimits, ProducerSnapshot,
+    ProducerStates, RecoveryError, SegmentIndex, StampedBatch, StorageError, open_log,
 };
 use std::path::{Path, PathBuf};
 
@@ -198,8 +198,14 @@ impl<D: Disk> Driver<D> {
         self.writer.truncate(Offset(end), Generation(generation));
     }
 
+    /// What a log of batches without producers knows of producers.
+    pub fn producers(&self) -> ProducerSnapshot {
+        let none = ProducerStates::new(ProducerLimits::default(), self.index.log_start());
+        none.snapshot(self.writer.appended_end())
+    }
+
     pub fn close(mut self) {
-        self.writer.close();
+        self.writer.close(Some(self.producers()));
         let events = self.settle().unwrap();
         assert_eq!(events.last(), Some(&LogEvent::Closed));
         assert!(self.writer.poll().is_none());

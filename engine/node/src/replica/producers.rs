@@ -11,7 +11,8 @@ use bytes::Bytes;
 use quorate_raft::{ErrorCode, Instant, LeaderInfo, Offset, Role};
 use quorate_storage::format::{BatchHeader, BatchInfo, batches};
 use quorate_storage::{
-    ProducerBatch, ProducerStates, SequenceCheck, SequenceError, StampedBatch, sequence_after,
+    ProducerBatch, ProducerSnapshot, ProducerStates, SequenceCheck, SequenceError, StampedBatch,
+    sequence_after,
 };
 
 /// Log that is walked over in one turn while the states are made anew: some milliseconds with the
@@ -230,6 +231,14 @@ impl Replica {
     pub fn producers(&self) -> Option<&ProducerStates> {
         let is_current = self.producers.behind.is_none();
         is_current.then_some(&self.producers.states)
+    }
+
+    /// What is known of producers at the log's end, for a clean stop; `None` while it is being made
+    /// anew.
+    #[must_use]
+    pub fn producer_snapshot(&self) -> Option<ProducerSnapshot> {
+        let end = self.raft.log_end_offset();
+        self.producers().map(|states| states.snapshot(end))
     }
 
     /// Lets the producer states follow the log, a step at a time.
