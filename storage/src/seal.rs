@@ -6,7 +6,7 @@
 //! a valid checksum and a rising epoch, and false.
 //!
 //! Order, each step durable before the next:
-//! 1. segments behind the end are unlinked, highest first; the directory is flushed
+//! 1. segments behind the end are unlinked, highest first, the directory flushed after each
 //! 2. the last segment is cut to its exact end and flushed: its marks are gone, it is sealed
 //! 3. (not at a clean stop) a zeroed spare is renamed to the end offset; the directory is flushed
 //!
@@ -92,16 +92,16 @@ impl<F: DiskFile> Unfinished<F> {
     }
 }
 
-/// Step 1: removes all segments with a base offset above `last`.
+/// Step 1: removes all segments with a base offset above `last`. Each is gone for good before the
+/// one below it is touched: a file system may keep removals in any order, and a hole in the middle
+/// would look like a lost segment.
 pub(crate) fn unlink_behind<D: Disk>(
     disk: &D,
     dir: &Path,
     segments: &[Offset],
     last: Offset,
 ) -> Result<(), StorageError> {
-    let behind = segments.iter().rev().take_while(|base| **base > last);
-    let mut any = false;
-    for base in behind {
+    for base in segments.iter().rev().take_while(|base| **base > last) {
         // The log last: an index without its log is removed at the next start.
         for file in [
             SegmentFile::TimeIndex,
@@ -111,9 +111,6 @@ pub(crate) fn unlink_behind<D: Disk>(
             let path = segment_path(dir, *base, file);
             found(disk.remove(&path)).during(Operation::Remove, &path)?;
         }
-        any = true;
-    }
-    if any {
         disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
     }
     Ok(())

@@ -4,22 +4,74 @@
 //! Every file has a live and a durable image. A flush makes the pending changes of one file
 //! durable, a directory flush those of one directory. A crash keeps of what was not flushed:
 //! - of writes, any sectors (the rest is as before), so that any can be there without any other;
-//! - of changes of a file's length, the first few, in order;
-//! - of a directory's changes, the first few, in order.
+//! - of changes of a file's length, the first few, in order: a write that makes its file longer is
+//!   such a change and a write;
+//! - of a directory's changes, the first few, in order, as a file system with a journal keeps them,
+//!   or any that do not share a name with a lost one before ([`EntryOrder`]).
 //!
 //! A failed flush leaves its writes in doubt: no later flush makes them durable, and a crash may
 //! keep them, unless something newer that was flushed stands in their place. Lengths of files are
 //! the file system's own: a later flush covers them.
+//!
+//! Beside crashes there are the faults of [`WriteFault`] and [`FlushFault`], failing reads,
+//! unreadable blocks, flipped bits and a disk that is full. A stall is no fault of the disk here:
+//! whoever drives the storage code decides when a completion comes back.
 
+mod faults;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::segment::BLOCK_BYTES;
-use state::{ChangeKind, DirChange, State, crashed, failed_flush, not_found, split};
+use bytes::Bytes;
+use faults::take;
+pub use faults::{FlushFault, WriteFault};
+use state::{
+    ChangeKind, DirChange, Inode, State, crashed, failed_flush, not_found, overlay, split,
+    unreadable,
+};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a crash leaves open of one change that was not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsettled {
+    /// A creation, a renaming or a removal in a directory.
+    Entry,
+    /// The length of a file.
+    Length {
+        /// Tells files apart.
+        file: u64,
+    },
+    /// A sector of a write, where it differs from what is there.
+    Sector {
+        /// Tells files apart.
+        file: u64,
+        /// Tells the writes to one file apart.
+        write: usize,
+    },
+}
+
+/// In which order a crash keeps the changes of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryOrder {
+    /// None without all before it.
+    Journal,
+    /// None without those before it that concern one of its names.
+    Any,
+}
+
+/// What a crash may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashRules {
+    /// What a disk writes as a whole, in bytes: 512 or 4096.
+    pub sector_bytes: usize,
+    /// How directories come back.
+    pub entries: EntryOrder,
+}
 
 /// The disk. Cloning gives another handle of the same disk; [`SimDisk::duplicate`] a second disk.
 #[derive(Clone, Default)]
@@ -77,20 +129,120 @@ impl SimDisk {
 
     /// Makes the `nth` flush from now on (1: the next) fail. Flushes of directories count.
     pub fn fail_flush(&self, nth: u64) {
+        self.disturb_flush(nth, FlushFault::InDoubt);
+    }
+
+    /// Lets `fault` befall the `nth` flush from now on (1: the next). Flushes of directories count.
+    pub fn disturb_flush(&self, nth: u64, fault: FlushFault) {
         let mut state = self.state();
-        state.fail_flush = Some(state.flushes + nth);
+        state.faults.flush = Some((state.flushes + nth, fault));
     }
 
     /// Makes the `nth` write from now on (1: the next) fail with `kind`, without an effect.
     pub fn fail_write(&self, nth: u64, kind: io::ErrorKind) {
+        self.disturb_write(nth, WriteFault::Fails(kind));
+    }
+
+    /// Lets `fault` befall the `nth` write from now on (1: the next).
+    pub fn disturb_write(&self, nth: u64, fault: WriteFault) {
         let mut state = self.state();
-        state.fail_write = Some((state.writes + nth, kind));
+        state.faults.write = Some((state.writes + nth, fault));
+    }
+
+    /// Makes the `nth` read from now on (1: the next) fail with `kind`.
+    pub fn fail_read(&self, nth: u64, kind: io::ErrorKind) {
+        let mut state = self.state();
+        state.faults.read = Some((state.reads + nth, kind));
+    }
+
+    /// Writes, flushes and reads so far.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let state = self.state();
+        (state.writes, state.flushes, state.reads)
+    }
+
+    /// Gives the disk room for so many bytes, in whole blocks; `None`: for as many as are asked for.
+    /// What is there stays. Without room nothing is created and no file is made longer by a write.
+    pub fn limit_room(&self, bytes: Option<u64>) {
+        self.state().faults.room = bytes;
+    }
+
+    /// Bytes of room that the files take, in whole blocks.
+    #[must_use]
+    pub fn used_room(&self) -> u64 {
+        let state = self.state();
+        let lens = state
+            .named()
+            .into_iter()
+            .map(|file| state.inodes[&file].live.len());
+        lens.map(|len| len.next_multiple_of(BLOCK_BYTES) as u64)
+            .sum()
+    }
+
+    /// Changes bits of a byte in every image of a file: the disk's own fault, seen by nobody.
+    ///
+    /// # Panics
+    /// If there is no such byte.
+    pub fn flip(&self, path: &Path, position: usize, mask: u8) {
+        let mut state = self.state();
+        let inode = state.find(path).expect("the file to be changed");
+        let inode = state.inodes.entry(inode).or_default();
+        Arc::make_mut(&mut inode.live)[position] ^= mask;
+        if position < inode.durable.len() {
+            Arc::make_mut(&mut inode.durable)[position] ^= mask;
+        }
+    }
+
+    /// Makes the block at `position` unreadable, until it is written as a whole.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn make_unreadable(&self, path: &Path, position: u64) {
+        let mut state = self.state();
+        let inode = state.find(path).expect("the file to be damaged");
+        let inode = state.inodes.entry(inode).or_default();
+        inode.unreadable.insert(position / BLOCK_BYTES as u64);
     }
 
     /// The power goes and comes back: what was not flushed is kept or lost by chance. Files that
-    /// are open become useless. `random` gives numbers of which every bit counts.
+    /// are open become useless. `random` gives numbers of which every bit counts; if it gives only
+    /// zeros, nothing is kept.
     pub fn crash(&self, random: &mut dyn FnMut() -> u64) {
-        self.state().crash(random);
+        let word = random();
+        let rules = CrashRules {
+            sector_bytes: if word & 1 == 0 { 512 } else { BLOCK_BYTES },
+            entries: EntryOrder::Journal,
+        };
+        // Of 256: how likely each entry and each length is kept.
+        let order = [0, 128, 250, 256][(word >> 1 & 3) as usize];
+        let mut last = None;
+        let mut mode = 0;
+        let mut keeps_write = false;
+        self.crash_keeping(rules, &mut |unsettled| {
+            let Unsettled::Sector { file, write } = unsettled else {
+                return (random() & 0xff) < order;
+            };
+            if last.is_none_or(|(before, _)| before != file) {
+                mode = random() & 3;
+            }
+            if last != Some((file, write)) {
+                keeps_write = random() & 1 == 1;
+            }
+            last = Some((file, write));
+            match mode {
+                0 => false,
+                1 => true,
+                2 => keeps_write,
+                _ => random() & 1 == 1,
+            }
+        });
+    }
+
+    /// The power goes and comes back: `keep` says what is kept of what was not flushed. It is not
+    /// asked about what `rules` rule out, nor about sectors that differ from nothing.
+    pub fn crash_keeping(&self, rules: CrashRules, keep: &mut dyn FnMut(Unsettled) -> bool) {
+        self.state().crash(rules, keep);
     }
 
     /// The process died and the disk did not: operations work again and nothing is lost, but what
@@ -107,7 +259,7 @@ impl SimDisk {
     #[must_use]
     pub fn durable_only(&self) -> Self {
         let disk = self.duplicate();
-        disk.state().crash(&mut || 0);
+        disk.crash(&mut || 0);
         disk
     }
 
@@ -116,7 +268,7 @@ impl SimDisk {
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state();
         let inode = state.find(path)?;
-        Some(state.inodes[&inode].live.clone())
+        Some(state.inodes[&inode].live.to_vec())
     }
 
     /// Changes a file behind the back of everybody, durably: bit rot, or a careless hand.
@@ -127,8 +279,8 @@ impl SimDisk {
         let mut state = self.state();
         let inode = state.find(path).expect("the file to be edited");
         let inode = state.inodes.entry(inode).or_default();
-        edit(&mut inode.live);
-        inode.durable = inode.live.clone();
+        edit(Arc::make_mut(&mut inode.live));
+        inode.durable = Arc::clone(&inode.live);
         inode.pending.clear();
     }
 
@@ -141,8 +293,8 @@ impl SimDisk {
         dir.live.insert(name.clone(), inode);
         dir.durable.insert(name, inode);
         let inode = state.inodes.entry(inode).or_default();
-        inode.live = content.to_vec();
-        inode.durable = content.to_vec();
+        inode.live = Arc::new(content.to_vec());
+        inode.durable = Arc::clone(&inode.live);
     }
 }
 
@@ -179,6 +331,7 @@ impl Disk for SimDisk {
             }
             None if creates => {
                 state.begin_change()?;
+                state.check_room(BLOCK_BYTES)?;
                 let inode = state.make_inode();
                 state.dir(&dir)?.change(DirChange::Set(name, inode));
                 inode
@@ -221,9 +374,10 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
-        state.begin_flush()?;
-        if state.flush_fails() {
-            return Err(failed_flush());
+        match state.begin_flush()? {
+            Some(FlushFault::InDoubt | FlushFault::Gone) => return Err(failed_flush()),
+            Some(FlushFault::Lost) => return Ok(()),
+            None => {}
         }
         // The root and parents that nobody created are always durable.
         if let Ok(dir) = state.dir(dir) {
@@ -263,17 +417,18 @@ impl SimFile {
 
     fn flush(&self) -> io::Result<()> {
         let mut state = self.state()?;
-        state.begin_flush()?;
-        let fails = state.flush_fails();
+        let fault = state.begin_flush()?;
         let inode = state.inodes.entry(self.inode).or_default();
-        if fails {
-            for change in &mut inode.pending {
-                change.is_doomed = !change.kind.is_resize();
-            }
-            return Err(failed_flush());
+        match fault {
+            None => inode.flush(),
+            Some(FlushFault::Lost) => {}
+            Some(FlushFault::InDoubt) => inode.doom(),
+            Some(FlushFault::Gone) => inode.lose(),
         }
-        inode.flush();
-        Ok(())
+        match fault {
+            None | Some(FlushFault::Lost) => Ok(()),
+            Some(_) => Err(failed_flush()),
+        }
     }
 }
 
@@ -286,13 +441,22 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, buf: &mut [u8], pos: u64) -> io::Result<usize> {
         self.check_aligned(pos, buf.len())?;
-        let state = self.state()?;
+        let mut state = self.state()?;
         state.check_alive()?;
-        let content = &state.inodes[&self.inode].live;
+        state.reads += 1;
+        let number = state.reads;
+        if let Some(kind) = take(&mut state.faults.read, number) {
+            return Err(io::Error::from(kind));
+        }
+        let inode = &state.inodes[&self.inode];
+        let content = &inode.live;
         let start = usize::try_from(pos)
             .unwrap_or(usize::MAX)
             .min(content.len());
         let count = buf.len().min(content.len() - start);
+        if !inode.can_read(start, count) {
+            return Err(unreadable());
+        }
         buf[..count].copy_from_slice(&content[start..start + count]);
         Ok(count)
     }
@@ -303,22 +467,31 @@ impl DiskFile for SimFile {
         let is_done = state.begin_change()?;
         state.writes += 1;
         let number = state.writes;
-        if let Some((_, kind)) = state.fail_write.take_if(|(nth, _)| *nth == number) {
-            return Err(io::Error::from(kind));
+        let at = usize::try_from(pos).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let mut taken = buf.len();
+        match take(&mut state.faults.write, number) {
+            None => {}
+            Some(WriteFault::Fails(kind)) => return Err(io::Error::from(kind)),
+            Some(WriteFault::Short(bytes)) => taken = taken.min(bytes),
+            Some(WriteFault::Lost) => return Ok(taken),
+            Some(WriteFault::Misdirected { path, at }) => {
+                let other = state.find(&path).expect("the file that a write strays to");
+                let other = state.inodes.entry(other).or_default();
+                overlay_all(other, at as usize, buf);
+                return Ok(taken);
+            }
         }
-        let kind = ChangeKind::Write {
-            at: usize::try_from(pos).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?,
-            data: buf.to_vec(),
-        };
-        state
-            .inodes
-            .entry(self.inode)
-            .or_default()
-            .change(kind, is_done);
+        let growth = (at + taken).saturating_sub(state.inodes[&self.inode].live.len());
+        if growth > 0 {
+            state.check_room(growth)?;
+        }
+        let data = Bytes::copy_from_slice(&buf[..taken]);
+        let inode = state.inodes.entry(self.inode).or_default();
+        inode.change(ChangeKind::Write { at, data }, is_done);
         if !is_done {
             return Err(crashed());
         }
-        Ok(buf.len())
+        Ok(taken)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -351,116 +524,10 @@ impl fmt::Debug for SimFile {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dir() -> &'static Path {
-        Path::new("/d")
-    }
-
-    /// A disk with one durable file of two blocks of ones.
-    fn disk_with_file() -> (SimDisk, SimFile) {
-        let disk = SimDisk::new();
-        disk.create_dir_all(dir()).unwrap();
-        let file = disk.open(&dir().join("f"), OpenMode::Create).unwrap();
-        file.write_at(&[1; 8192], 0).unwrap();
-        file.sync_data().unwrap();
-        disk.sync_dir(dir()).unwrap();
-        (disk, file)
-    }
-
-    fn counter(start: u64) -> impl FnMut() -> u64 {
-        let mut word = start.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        move || {
-            word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed ^ (mixed >> 29)
-        }
-    }
-
-    #[test]
-    fn what_was_flushed_survives_and_the_rest_is_old_or_new_by_sector() {
-        let mut seen = std::collections::BTreeSet::new();
-        for seed in 0..200 {
-            let (disk, file) = disk_with_file();
-            file.write_at(&[2; 4096], 4096).unwrap();
-            disk.crash(&mut counter(seed));
-            let content = disk.content(&dir().join("f")).unwrap();
-            assert_eq!(content[..4096], [1; 4096]);
-            for sector in content.chunks(512) {
-                assert!(sector.iter().all(|byte| *byte == sector[0]));
-            }
-            seen.insert(content);
-        }
-        assert!(seen.len() > 10, "{} images", seen.len());
-    }
-
-    #[test]
-    fn a_name_that_was_not_flushed_can_be_lost() {
-        let (mut kept, mut lost) = (0, 0);
-        for seed in 0..50 {
-            let (disk, _) = disk_with_file();
-            disk.rename(&dir().join("f"), &dir().join("g")).unwrap();
-            disk.crash(&mut counter(seed));
-            let names = disk.list(dir()).unwrap();
-            kept += i32::from(names == ["g"]);
-            lost += i32::from(names == ["f"]);
-        }
-        assert_eq!(kept + lost, 50);
-        assert!(kept > 5 && lost > 5);
-    }
-
-    #[test]
-    fn a_failed_flush_is_never_made_good_by_a_later_one() {
-        let (disk, file) = disk_with_file();
-        file.write_at(&[3; 4096], 0).unwrap();
-        disk.fail_flush(1);
-        assert!(file.sync_data().is_err());
-        assert!(file.sync_data().is_ok());
-        let durable = disk.durable_only();
-        assert_eq!(durable.content(&dir().join("f")).unwrap()[0], 1);
-    }
-
-    /// A node whose flush failed starts again on the same disk, writes the doubtful bytes once
-    /// more, cuts the file and flushes. What was in doubt must not come back over that.
-    #[test]
-    fn what_stands_over_a_failed_flush_or_was_cut_off_since_stays_as_it_is() {
-        for seed in 0..50 {
-            let (disk, file) = disk_with_file();
-            file.write_at(&[3; 8192], 4096).unwrap();
-            disk.fail_flush(1);
-            assert!(file.sync_data().is_err());
-            file.write_at(&[4; 4096], 4096).unwrap();
-            file.set_len(10_000).unwrap();
-            file.sync_data().unwrap();
-            disk.crash(&mut counter(seed));
-            let content = disk.content(&dir().join("f")).unwrap();
-            assert_eq!(content.len(), 10_000);
-            assert_eq!(content[4096..8192], [4; 4096]);
-            assert!(content[8192..].iter().all(|byte| [0, 3].contains(byte)));
-        }
-    }
-
-    #[test]
-    fn a_crashed_disk_answers_nothing_until_it_is_back() {
-        let (disk, file) = disk_with_file();
-        disk.crash_after(disk.operations());
-        assert!(file.write_at(&[4; 4096], 0).is_err());
-        assert!(disk.is_crashed());
-        assert!(file.read_at(&mut [0; 16], 0).is_err());
-        assert!(disk.list(dir()).is_err());
-        disk.crash(&mut || 0);
-        assert_eq!(disk.list(dir()).unwrap(), ["f"]);
-        assert!(file.len().is_err(), "a file of an earlier life");
-    }
-
-    #[test]
-    fn direct_files_refuse_what_is_not_aligned() {
-        let (disk, _) = disk_with_file();
-        let file = disk.open(&dir().join("f"), OpenMode::Direct).unwrap();
-        assert!(file.write_at(&[0; 100], 0).is_err());
-        assert!(file.write_at(&[0; 4096], 512).is_err());
-        assert!(file.write_at(&[0; 4096], 4096).is_ok());
+/// Puts `data` into every image of a file.
+fn overlay_all(inode: &mut Inode, at: usize, data: &[u8]) {
+    for image in [&mut inode.live, &mut inode.durable] {
+        let image: &mut Vec<u8> = Arc::make_mut(image);
+        overlay(image, at, data);
     }
 }

@@ -1,9 +1,13 @@
 //! What a [`super::SimDisk`] holds: live and durable images, and what lies between them.
 
+use super::faults::{Faults, FlushFault, take};
+use super::{CrashRules, EntryOrder, Unsettled};
 use crate::segment::BLOCK_BYTES;
-use std::collections::BTreeMap;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Clone, Default)]
 pub(super) struct State {
@@ -15,16 +19,19 @@ pub(super) struct State {
     pub(super) operations: u64,
     pub(super) flushes: u64,
     pub(super) writes: u64,
+    pub(super) reads: u64,
     pub(super) crash_after: Option<u64>,
-    pub(super) fail_flush: Option<u64>,
-    pub(super) fail_write: Option<(u64, io::ErrorKind)>,
+    pub(super) faults: Faults,
 }
 
+/// A file. The images are shared between duplicates of the disk until one of them changes.
 #[derive(Clone, Default)]
 pub(super) struct Inode {
-    pub(super) live: Vec<u8>,
-    pub(super) durable: Vec<u8>,
+    pub(super) live: Arc<Vec<u8>>,
+    pub(super) durable: Arc<Vec<u8>>,
     pub(super) pending: Vec<Change>,
+    /// Numbers of the blocks that cannot be read.
+    pub(super) unreadable: BTreeSet<u64>,
 }
 
 #[derive(Clone)]
@@ -38,7 +45,11 @@ pub(super) struct Change {
 
 #[derive(Clone)]
 pub(super) enum ChangeKind {
-    Write { at: usize, data: Vec<u8> },
+    /// Has its effect as far as the file goes: what makes a file longer is a change of its own.
+    Write {
+        at: usize,
+        data: Bytes,
+    },
     SetLen(usize),
 }
 
@@ -54,17 +65,6 @@ pub(super) enum DirChange {
     Set(String, u64),
     Rename(String, String),
     Remove(String),
-}
-
-/// How a crash treats the writes that were not flushed.
-#[derive(Clone, Copy)]
-pub(super) enum Survival {
-    Nothing,
-    Everything,
-    /// Each write whole or not at all.
-    WholeWrites,
-    /// Each sector by itself.
-    Sectors,
 }
 
 impl State {
@@ -86,20 +86,13 @@ impl State {
         Ok(!self.is_crashed())
     }
 
-    pub(super) fn begin_flush(&mut self) -> io::Result<()> {
+    /// Counts a flush, and says what goes wrong with it.
+    pub(super) fn begin_flush(&mut self) -> io::Result<Option<FlushFault>> {
         self.flushes += 1;
         if !self.begin_change()? {
             return Err(crashed());
         }
-        Ok(())
-    }
-
-    pub(super) fn flush_fails(&mut self) -> bool {
-        let fails = self.fail_flush == Some(self.flushes);
-        if fails {
-            self.fail_flush = None;
-        }
-        fails
+        Ok(take(&mut self.faults.flush, self.flushes))
     }
 
     pub(super) fn make_inode(&mut self) -> u64 {
@@ -117,23 +110,37 @@ impl State {
         self.dirs.get_mut(path).ok_or_else(not_found)
     }
 
-    pub(super) fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
+    pub(super) fn named(&self) -> BTreeSet<u64> {
+        let dirs = self.dirs.values();
+        dirs.flat_map(|dir| dir.live.values().copied()).collect()
+    }
+
+    /// Whether `more` bytes find room, beside what the files have by now.
+    pub(super) fn check_room(&self, more: usize) -> io::Result<()> {
+        let Some(room) = self.faults.room else {
+            return Ok(());
+        };
+        let named = self.named();
+        let lens = named.iter().map(|inode| self.inodes[inode].live.len());
+        let used: usize = lens.map(|len| len.next_multiple_of(BLOCK_BYTES)).sum();
+        if (used + more) as u64 > room {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+
+    pub(super) fn crash(&mut self, rules: CrashRules, keep: &mut dyn FnMut(Unsettled) -> bool) {
         for dir in self.dirs.values_mut() {
-            dir.crash(random);
+            dir.crash(rules.entries, keep);
         }
-        for inode in self.inodes.values_mut() {
-            inode.crash(random);
-        }
-        let named: Vec<u64> = self
-            .dirs
-            .values()
-            .flat_map(|dir| dir.live.values().copied())
-            .collect();
+        let named = self.named();
         self.inodes.retain(|inode, _| named.contains(inode));
+        for (&file, inode) in &mut self.inodes {
+            inode.crash(file, rules.sector_bytes, keep);
+        }
         self.life += 1;
         self.crash_after = None;
-        self.fail_flush = None;
-        self.fail_write = None;
+        self.faults.forget();
     }
 }
 
@@ -149,17 +156,25 @@ impl Dir {
         }
     }
 
-    pub(super) fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
-        let kept = some_of(self.pending.len(), random);
-        for change in self.pending.drain(..).take(kept) {
-            change.apply(&mut self.durable);
+    fn crash(&mut self, order: EntryOrder, keep: &mut dyn FnMut(Unsettled) -> bool) {
+        let mut lost: Vec<DirChange> = Vec::new();
+        for change in self.pending.drain(..) {
+            let needs_lost = match order {
+                EntryOrder::Journal => !lost.is_empty(),
+                EntryOrder::Any => lost.iter().any(|earlier| change.shares_name(earlier)),
+            };
+            if !needs_lost && keep(Unsettled::Entry) {
+                change.apply(&mut self.durable);
+            } else {
+                lost.push(change);
+            }
         }
         self.live = self.durable.clone();
     }
 }
 
 impl DirChange {
-    pub(super) fn apply(&self, entries: &mut BTreeMap<String, u64>) {
+    fn apply(&self, entries: &mut BTreeMap<String, u64>) {
         match self {
             Self::Set(name, inode) => {
                 entries.insert(name.clone(), *inode);
@@ -174,12 +189,29 @@ impl DirChange {
             }
         }
     }
+
+    fn names(&self) -> [&str; 2] {
+        match self {
+            Self::Set(name, _) | Self::Remove(name) => [name, name],
+            Self::Rename(from, to) => [from, to],
+        }
+    }
+
+    fn shares_name(&self, other: &Self) -> bool {
+        self.names().iter().any(|name| other.names().contains(name))
+    }
 }
 
 impl Inode {
     pub(super) fn change(&mut self, kind: ChangeKind, is_done: bool) {
+        if let ChangeKind::Write { at, data } = &kind
+            && at + data.len() > self.live.len()
+        {
+            self.change(ChangeKind::SetLen(at + data.len()), is_done);
+        }
         if is_done {
-            kind.apply(&mut self.live);
+            kind.apply(Arc::make_mut(&mut self.live));
+            self.heal(&kind);
         }
         self.pending.push(Change {
             kind,
@@ -188,47 +220,79 @@ impl Inode {
         });
     }
 
+    /// Blocks that were written whole can be read again.
+    fn heal(&mut self, kind: &ChangeKind) {
+        let ChangeKind::Write { at, data } = kind else {
+            return;
+        };
+        let (start, end) = (*at as u64, (at + data.len()) as u64);
+        let block = BLOCK_BYTES as u64;
+        let is_whole = |number: &u64| number * block >= start && (number + 1) * block <= end;
+        self.unreadable.retain(|number| !is_whole(number));
+    }
+
+    pub(super) fn can_read(&self, at: usize, bytes: usize) -> bool {
+        let first = (at / BLOCK_BYTES) as u64;
+        let end = (at + bytes).div_ceil(BLOCK_BYTES) as u64;
+        self.unreadable.range(first..end).next().is_none()
+    }
+
     pub(super) fn flush(&mut self) {
         let mut doomed: Vec<Change> = Vec::new();
+        let durable = Arc::make_mut(&mut self.durable);
         for change in std::mem::take(&mut self.pending) {
             if change.is_doomed {
                 doomed.push(change);
                 continue;
             }
-            change.kind.apply(&mut self.durable);
+            change.kind.apply(durable);
             let older = doomed.into_iter();
             doomed = older.flat_map(|old| old.outside(&change.kind)).collect();
         }
         self.pending = doomed;
     }
 
-    pub(super) fn crash(&mut self, random: &mut dyn FnMut() -> u64) {
-        let resizes = self
-            .pending
-            .iter()
-            .filter(|change| change.kind.is_resize())
-            .count();
-        let mut resizes_kept = some_of(resizes, random);
-        let sector_bytes = if random() & 1 == 0 { 512 } else { BLOCK_BYTES };
-        let survival = match random() & 3 {
-            0 => Survival::Nothing,
-            1 => Survival::Everything,
-            2 => Survival::WholeWrites,
-            _ => Survival::Sectors,
-        };
-        for change in self.pending.drain(..) {
-            if change.kind.is_resize() {
-                if resizes_kept > 0 {
-                    resizes_kept -= 1;
-                    change.kind.apply(&mut self.durable);
+    /// A flush failed and left everything in doubt.
+    pub(super) fn doom(&mut self) {
+        for change in &mut self.pending {
+            change.is_doomed = !change.kind.is_resize();
+        }
+    }
+
+    /// A flush failed and everything that it should have covered is gone.
+    pub(super) fn lose(&mut self) {
+        self.pending.retain(|change| change.kind.is_resize());
+        self.live = Arc::clone(&self.durable);
+        for change in &self.pending {
+            change.kind.apply(Arc::make_mut(&mut self.live));
+        }
+    }
+
+    fn crash(&mut self, file: u64, sector_bytes: usize, keep: &mut dyn FnMut(Unsettled) -> bool) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let durable = Arc::make_mut(&mut self.durable);
+        let mut keeps_lengths = true;
+        for (write, change) in self.pending.drain(..).enumerate() {
+            match &change.kind {
+                // Lengths are the file system's own, so they come back in order.
+                ChangeKind::SetLen(_) => {
+                    keeps_lengths = keeps_lengths && keep(Unsettled::Length { file });
+                    if keeps_lengths {
+                        change.kind.apply(durable);
+                    }
                 }
-            } else {
-                change
-                    .kind
-                    .survive(&mut self.durable, sector_bytes, survival, random);
+                ChangeKind::Write { at, data } => {
+                    for sector in sectors(*at, data, sector_bytes) {
+                        if sector.differs(durable) && keep(Unsettled::Sector { file, write }) {
+                            sector.apply(durable);
+                        }
+                    }
+                }
             }
         }
-        self.live = self.durable.clone();
+        self.live = Arc::clone(&self.durable);
     }
 }
 
@@ -249,7 +313,7 @@ impl Change {
         kept.map(|(from, to)| Self {
             kind: ChangeKind::Write {
                 at: from,
-                data: data[from - start..to - start].to_vec(),
+                data: data.slice(from - start..to - start),
             },
             is_done: self.is_done,
             is_doomed: self.is_doomed,
@@ -261,62 +325,45 @@ impl Change {
 impl ChangeKind {
     pub(super) fn apply(&self, content: &mut Vec<u8>) {
         match self {
-            Self::Write { at, data } => {
-                let end = at + data.len();
-                if content.len() < end {
-                    content.resize(end, 0);
-                }
-                content[*at..end].copy_from_slice(data);
-            }
+            Self::Write { at, data } => overlay(content, *at, data),
             Self::SetLen(len) => content.resize(*len, 0),
         }
     }
 
-    pub(super) fn is_resize(&self) -> bool {
+    fn is_resize(&self) -> bool {
         matches!(self, Self::SetLen(_))
     }
 
-    pub(super) fn survive(
-        &self,
-        content: &mut Vec<u8>,
-        sector_bytes: usize,
-        survival: Survival,
-        random: &mut dyn FnMut() -> u64,
-    ) {
+    fn differs(&self, content: &[u8]) -> bool {
         let Self::Write { at, data } = self else {
-            return;
+            return true;
         };
-        let at = *at;
-        let whole = random() & 1 == 0;
-        let mut from = 0;
-        while from < data.len() {
-            let sector_end = ((at + from) / sector_bytes + 1) * sector_bytes - at;
-            let to = sector_end.min(data.len());
-            let survives = match survival {
-                Survival::Nothing => false,
-                Survival::Everything => true,
-                Survival::WholeWrites => whole,
-                Survival::Sectors => random() & 1 == 0,
-            };
-            if survives {
-                let part = data[from..to].to_vec();
-                Self::Write {
-                    at: at + from,
-                    data: part,
-                }
-                .apply(content);
-            }
-            from = to;
-        }
+        let (from, to) = ((*at).min(content.len()), at + data.len());
+        let there = &content[from..to.min(content.len())];
+        *there != data[..there.len()]
     }
 }
 
-/// A number from 0 to `count`.
-pub(super) fn some_of(count: usize, random: &mut dyn FnMut() -> u64) -> usize {
-    if count == 0 {
-        return 0;
-    }
-    (random() % (count as u64 + 1)) as usize
+/// Puts `data` at byte `at`, as far as `content` goes.
+pub(super) fn overlay(content: &mut [u8], at: usize, data: &[u8]) {
+    let (from, to) = (at.min(content.len()), at + data.len());
+    let to = to.min(content.len());
+    content[from..to].copy_from_slice(&data[..to - from]);
+}
+
+/// A write cut into the parts that a crash keeps or loses as a whole.
+fn sectors(at: usize, data: &Bytes, sector_bytes: usize) -> impl Iterator<Item = ChangeKind> {
+    let end = at + data.len();
+    let mut from = at;
+    std::iter::from_fn(move || {
+        let to = ((from / sector_bytes + 1) * sector_bytes).min(end);
+        let part = (from < end).then(|| ChangeKind::Write {
+            at: from,
+            data: data.slice(from - at..to - at),
+        });
+        from = to;
+        part
+    })
 }
 
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
@@ -335,4 +382,8 @@ pub(super) fn not_found() -> io::Error {
 
 pub(super) fn failed_flush() -> io::Error {
     io::Error::other("the simulated disk failed to flush")
+}
+
+pub(super) fn unreadable() -> io::Error {
+    io::Error::other("a block of the simulated disk is unreadable")
 }
