@@ -1,7 +1,7 @@
 //! Reads of what is below the flushed end, for lagging replicas and consumers. Blocking, for a
 //! background thread; never in the writer's way. Every batch is checked again on its way out.
 
-use crate::disk::{Disk, OpenMode};
+use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::{Context, Operation, ReadError, ReadFault, StorageError};
 use crate::format::BatchHeader;
 use crate::index_file::find_entry;
@@ -53,8 +53,9 @@ impl ReadPlan {
     /// `below`, else nothing. Nothing that could not be checked is among them.
     ///
     /// # Errors
-    /// `Gone` if the segment no longer reaches so far. `Corrupt` if a batch's CRC, offset or epoch
-    /// is wrong. `Storage` if the disk failed. Of a log that was cut since, any of them.
+    /// `Gone` if the segment no longer reaches so far. `Corrupt` if the CRC, offset or epoch of the
+    /// first batch, or of one on the way to it, is wrong. `Storage` if the disk failed. Of a log
+    /// that was cut since, any of them.
     pub fn run<D: Disk>(&self, disk: &D) -> Result<Bytes, ReadError> {
         let mode = if self.is_last {
             OpenMode::Direct
@@ -72,14 +73,13 @@ impl ReadPlan {
             Scanner::new(&file, position, self.end_position).during(Operation::Read, &path)?;
         let mut out = Vec::new();
         loop {
-            let position = scanner.position();
-            let batch = match scanner.next() {
+            let batch = match self.next_batch(&mut scanner, next) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => break,
-                Err(error) => return Err(self.fault(error, position, next)),
+                // What is before the fault is sound; the next read begins at the fault.
+                Err(_) if !out.is_empty() => break,
+                Err(error) => return Err(error),
             };
-            self.check_place(&batch.header, next)
-                .map_err(|fault| self.corrupt(position, next, fault))?;
             next = batch.header.end_offset();
             if !self.take(&batch, &mut out) {
                 break;
@@ -89,6 +89,24 @@ impl ReadPlan {
             return Err(self.gone());
         }
         Ok(Bytes::from(out))
+    }
+
+    /// The batch at `next`, checked; `None` at the end of the segment.
+    fn next_batch<'a, F: DiskFile>(
+        &self,
+        scanner: &'a mut Scanner<&F>,
+        next: Offset,
+    ) -> Result<Option<Scanned<'a>>, ReadError> {
+        let position = scanner.position();
+        let batch = match scanner.next() {
+            Ok(batch) => batch,
+            Err(error) => return Err(self.fault(error, position, next)),
+        };
+        if let Some(batch) = &batch {
+            self.check_place(&batch.header, next)
+                .map_err(|fault| self.corrupt(position, next, fault))?;
+        }
+        Ok(batch)
     }
 
     fn path(&self) -> PathBuf {

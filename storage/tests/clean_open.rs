@@ -268,6 +268,9 @@ fn a_batch_that_rotted_in_a_log_that_was_not_read_is_never_given_out() {
         let driver = open(&image, config(SEGMENT)).unwrap();
         assert_eq!(driver.opened.report.batches, None, "byte {at}");
         assert_read_around(&driver, &batches, 85, &format!("byte {at}"));
+        let plan = driver.index.plan(Offset(70), 1 << 20, Offset(300)).unwrap();
+        let before = bytes_of(&batches[70..85]).concat();
+        assert!(plan.run(&image).unwrap() == before, "up to the fault");
     }
 }
 

@@ -82,6 +82,8 @@ pub struct RaftMetrics {
     pub transitions: [NamedCounters; ROLES.len()],
     /// Messages that conflict with what this node knows to be true.
     pub conflicts: Counter,
+    /// Reads of the log that found damage.
+    pub read_faults: Counter,
     /// Times the log was cut.
     pub truncations: Counter,
     /// Refused requests of peers and clients.

@@ -424,12 +424,7 @@ impl RaftLoop {
                 } => {
                     self.failure.get_or_insert(LoopError::ElectionState(error));
                 }
-                Done::Read { id, result } => {
-                    if let Err(error) = &result {
-                        tracing::warn!(%error, "a read of the log failed");
-                    }
-                    self.parts.replica.on_read(id, result);
-                }
+                Done::Read { id, result } => self.parts.replica.on_read(id, result),
                 Done::Checked(checked) => {
                     let parts = &mut self.parts;
                     let (service, replica) = (&mut parts.client_service, &mut parts.replica);
@@ -692,6 +687,7 @@ impl RaftLoop {
                     &mut self.answers,
                 );
             }
+            Effect::ReadFault(error) => parts.observer.on_read_fault(now.instant, &error),
             Effect::Committed(high_watermark) => {
                 parts.observer.on_committed(now.instant, high_watermark);
                 parts

@@ -68,13 +68,15 @@ pub enum Effect {
         /// What to read.
         plan: ReadPlan,
     },
-    /// A read for a consumer is done: its records, or nothing if the log changed underneath.
+    /// A read for a consumer is done: its records, or what the consumer is told.
     ConsumerRead {
         /// Which read.
         id: ReadId,
         /// Whole batches from the asked offset, all committed.
-        records: Option<Bytes>,
+        records: Result<Bytes, ErrorCode>,
     },
+    /// The log cannot be read where it should be sound. Nothing of it was given out.
+    ReadFault(ReadError),
     /// The high watermark rose.
     Committed(Offset),
     /// The replica changed its state.
@@ -119,6 +121,15 @@ pub enum CommittedRead {
     NotAvailable,
     /// This replica does not lead.
     NotLeader,
+}
+
+/// What whoever asked for records is told when they cannot be read. Kafka's replicas and clients
+/// ask again after any of these.
+fn told_of(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::Corrupt { .. } => ErrorCode::CORRUPT_MESSAGE,
+        ReadError::Storage(_) | ReadError::Gone { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
+    }
 }
 
 enum PendingRead {
@@ -283,17 +294,25 @@ impl Replica {
         self.carry_out(now);
     }
 
-    /// A read of the disk ended. A failed one is answered like a log that changed: the asker asks
-    /// again.
+    /// A read of the disk ended. If the log was cut meanwhile, whatever came of it, the asker asks
+    /// again; else an error is a fault of the log.
     pub fn on_read(&mut self, id: ReadId, result: Result<Bytes, ReadError>) {
         let Some((generation, read)) = self.reads.remove(&id) else {
             return;
         };
         let is_current = generation == self.raft.generation() && self.may_read_disk();
-        let records = result.ok().filter(|_| is_current);
+        let records = match result {
+            Ok(records) if is_current => Ok(records),
+            Err(error) if is_current => {
+                let code = told_of(&error);
+                self.effects.push(Effect::ReadFault(error));
+                Err(code)
+            }
+            _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+        };
         match read {
             PendingRead::Consumer => self.effects.push(Effect::ConsumerRead { id, records }),
-            PendingRead::Producers => self.producers.on_read(id, records),
+            PendingRead::Producers => self.producers.on_read(id, records.ok()),
             PendingRead::Replica { token, response } => {
                 self.answer_from_disk(token, response, records);
             }
@@ -304,17 +323,17 @@ impl Replica {
         &mut self,
         token: RequestToken,
         mut response: FetchResponse,
-        records: Option<Bytes>,
+        records: Result<Bytes, ErrorCode>,
     ) {
         let leads = self.raft.role() == Role::Leader && self.raft.epoch() == response.leader.epoch;
         let mut parts = Vec::new();
         match records {
-            Some(bytes) if leads => parts.push(bytes),
-            Some(_) => {
+            Ok(bytes) if leads => parts.push(bytes),
+            Ok(_) => {
                 response.error = ErrorCode::NOT_LEADER_OR_FOLLOWER;
                 response.leader = self.raft.leader_info();
             }
-            None => response.error = ErrorCode::UNKNOWN_SERVER_ERROR,
+            Err(error) => response.error = error,
         }
         let response = Response::Fetch(response);
         self.effects.push(Effect::Respond {

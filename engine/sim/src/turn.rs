@@ -256,12 +256,16 @@ impl World {
             Effect::ConsumerRead { id, records } => {
                 if let Some((reader, from)) = running.reads.remove(&id) {
                     match records {
-                        Some(records) => self.show(node, running, reader, from, &records)?,
-                        None => {
+                        Ok(records) => self.show(node, running, reader, from, &records)?,
+                        Err(_) => {
                             self.tell_reader(reader, crate::clients::ReaderTold::Nothing);
                         }
                     }
                 }
+            }
+            Effect::ReadFault(error) => {
+                self.trace
+                    .say(self.now, node, format_args!("cannot read its log: {error}"));
             }
             Effect::Committed(high_watermark) => self.on_commit(node, running, high_watermark)?,
             Effect::Became {

@@ -442,6 +442,7 @@ impl Node {
                     self.service.on_leadership_lost(replica, answers);
                 }
             }
+            Effect::ReadFault(error) => panic!("{error}"),
             Effect::Conflict { .. } | Effect::ShutdownComplete => {}
         }
     }

@@ -489,6 +489,11 @@ fn write_raft(page: &mut Exposition, raft: &RaftMetrics) {
             &raft.conflicts,
         ),
         (
+            "quorate_log_read_faults_total",
+            "Reads of the log that found damage on this node's disk.",
+            &raft.read_faults,
+        ),
+        (
             "quorate_log_truncations_total",
             "Times the log was cut because it diverged from the leader's.",
             &raft.truncations,

@@ -178,19 +178,19 @@ impl ClientService {
         now: Now,
         replica: &mut Replica,
         id: ReadId,
-        records: Option<Bytes>,
+        records: Result<Bytes, ErrorCode>,
         answers: &mut Vec<Answer>,
     ) {
         let Some(reader) = self.reading.remove(&id) else {
             return;
         };
         match records {
-            Some(records) if replica.raft().role() == Role::Leader => {
+            Ok(records) if replica.raft().role() == Role::Leader => {
                 answers.push(self.full_read(replica, reader, vec![records]));
             }
-            // The log changed underneath, or the read failed: the client asks again.
-            _ if replica.raft().role() == Role::Leader => {
-                answers.push(self.failed_read(replica, reader, ErrorCode::UNKNOWN_SERVER_ERROR));
+            // The log changed underneath, or is damaged: the client asks again.
+            Err(error) if replica.raft().role() == Role::Leader => {
+                answers.push(self.failed_read(replica, reader, error));
             }
             _ => self.read(now, replica, reader, answers),
         }

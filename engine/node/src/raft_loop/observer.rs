@@ -12,13 +12,16 @@ use crate::metrics::{CommitTrace, Metrics, refusal_of};
 use crate::replica::Replica;
 use quorate_net::{ApiRequest, ApiResponse};
 use quorate_raft::{ErrorCode, Instant, NodeId, Offset, Role};
-use quorate_storage::{LogEvent, StampedBatch};
+use quorate_storage::{LogEvent, ReadError, StampedBatch};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Conflicting messages told in ten seconds at most: a stranger on a controller listener can send
 /// any number of them.
 const CONFLICT_LINES: Throttle = Throttle::new(10, 10_000);
+
+/// Faults of the log told in ten seconds at most: whoever wants the records asks again and again.
+const READ_FAULT_LINES: Throttle = Throttle::new(10, 10_000);
 
 /// The loop's eyes.
 pub struct Observer {
@@ -31,6 +34,7 @@ pub struct Observer {
     changed: Change,
     caught_up_at: Option<Instant>,
     conflict_lines: Throttle,
+    read_fault_lines: Throttle,
 }
 
 /// What was appended in this turn.
@@ -62,6 +66,7 @@ impl Observer {
             },
             caught_up_at: None,
             conflict_lines: CONFLICT_LINES,
+            read_fault_lines: READ_FAULT_LINES,
         }
     }
 
@@ -144,6 +149,14 @@ impl Observer {
         if let Some(untold) = self.conflict_lines.admit(now) {
             let words = "a message conflicts with the state of this node";
             tracing::error!(what, ?from, untold, "{words}");
+        }
+    }
+
+    /// The log could not be read where it should be sound.
+    pub fn on_read_fault(&mut self, now: Instant, error: &ReadError) {
+        self.metrics.raft.read_faults.add(1);
+        if let Some(untold) = self.read_fault_lines.admit(now) {
+            tracing::error!(%error, untold, "the log is damaged; what is there is not given out");
         }
     }
 
