@@ -41,6 +41,17 @@ impl IndexBuilder {
         }
     }
 
+    /// The same with memory for the entries of `bytes` of batches, so that adding needs none.
+    pub(crate) fn with_room(base: Offset, interval: u64, bytes: u64) -> Self {
+        // A segment is at most 1 GiB and its batches larger than 60 bytes.
+        let entries = (bytes / interval.max(64)) as usize + 1;
+        Self {
+            offsets: Vec::with_capacity(entries * 8),
+            times: Vec::with_capacity(entries * 12),
+            ..Self::new(base, interval)
+        }
+    }
+
     /// Adds the batch that begins at `position`.
     pub(crate) fn add(&mut self, header: &BatchHeader, position: u64) {
         let last = header.last_offset();

@@ -210,6 +210,7 @@ impl<D: Disk> LogWriter<D> {
 
 impl<D: Disk> Active<D> {
     pub(super) fn begin(base: Offset, spare: Spare<D::File>, index_interval_bytes: u64) -> Self {
+        let data_bytes = spare.layout.data_bytes();
         Self {
             base,
             file: spare.file,
@@ -217,7 +218,7 @@ impl<D: Disk> Active<D> {
             position: 0,
             tail: Vec::with_capacity(BLOCK_BYTES),
             sequence: 1,
-            indexes: IndexBuilder::new(base, index_interval_bytes),
+            indexes: IndexBuilder::with_room(base, index_interval_bytes, data_bytes),
         }
     }
 
