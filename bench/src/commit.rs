@@ -4,18 +4,23 @@
 //! Clients share a few connections, as threads of a program share a producer. Every answer is
 //! checked: no error, and offsets that rise on each connection and are given out once.
 //!
+//! With a reader, rounds with and without it take turns, and the ratio of their 99th percentiles is
+//! what counts.
+//!
 //! `cluster` starts three voters of its own, `leader` finds out where to send, `load` drives the
 //! connections of `session` through one ring.
 
 mod cluster;
 mod leader;
 mod load;
+mod reader;
 mod session;
 #[cfg(test)]
 mod tests;
 
 use crate::latency::Latencies;
 use cluster::Cluster;
+use reader::Reader;
 use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
@@ -53,6 +58,15 @@ pub(crate) struct Arguments {
     /// Program to start voters with; default: `quorate` beside this program, built if need be
     #[arg(long, value_name = "PATH")]
     quorate: Option<PathBuf>,
+    /// Read the log from its start at this rate meanwhile, in every second round
+    #[arg(long, value_name = "MB_PER_S")]
+    reader: Option<u64>,
+    /// Fill the log with this much before, for the reader
+    #[arg(long, default_value_t = 256, value_name = "MB", requires = "reader")]
+    fill: u64,
+    /// Rounds with the reader and as many without
+    #[arg(long, default_value_t = 5, requires = "reader")]
+    rounds: usize,
     /// Print one JSON array
     #[arg(long)]
     json: bool,
@@ -76,12 +90,21 @@ struct Figures {
     p999_us: f64,
     max_us: f64,
     commits_per_s: f64,
+    /// With a reader: what it read, in MB/s, and the median of the rounds' ratios of 99th
+    /// percentiles, with it to without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reader_mb_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p99_ratio_with_reader: Option<f64>,
 }
 
 /// Measures each number of clients and prints the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if arguments.clients.contains(&0) {
         return Err("--clients: at least 1".into());
+    }
+    if arguments.rounds == 0 || arguments.reader == Some(0) {
+        return Err("--rounds and --reader: at least 1".into());
     }
     let cluster = match arguments.bootstrap_server.is_empty() {
         true => Some(Cluster::start(
@@ -94,11 +117,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .as_ref()
         .map_or(&arguments.bootstrap_server, |own| &own.servers);
     let leader = leader::find(servers, &arguments.topic)?;
+    if arguments.reader.is_some() {
+        eprintln!("filling the log with {} MB", arguments.fill);
+        reader::fill(servers, &arguments.topic, arguments.fill * 1_000_000)?;
+    }
     let mut all = Vec::new();
     for &clients in &arguments.clients {
         let plan = plan(arguments, clients);
-        let latencies = load::run(&leader, &plan)?;
-        let figures = figures(&plan, &latencies);
+        let figures = match arguments.reader {
+            Some(rate) => beside_reader(arguments, servers, &leader, &plan, rate)?,
+            None => figures(&plan, &load::run(&leader, &plan)?),
+        };
         match arguments.json {
             true => eprintln!("{}", text(&figures)),
             false => println!("{}", text(&figures)),
@@ -112,6 +141,41 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         println!("{}", serde_json::to_string(&all)?);
     }
     Ok(())
+}
+
+/// Rounds without and with a reader, in turn. The figures are of those with it.
+fn beside_reader(
+    arguments: &Arguments,
+    servers: &[String],
+    leader: &leader::Leader,
+    plan: &Plan,
+    mb_per_s: u64,
+) -> Result<Figures, Box<dyn Error>> {
+    let mut with_reader = Latencies::new();
+    let (mut ratios, mut rates) = (Vec::new(), Vec::new());
+    for _ in 0..arguments.rounds {
+        let quiet = load::run(leader, plan)?;
+        let reader = Reader::start(servers, &arguments.topic, mb_per_s * 1_000_000);
+        let read = load::run(leader, plan)?;
+        rates.push(reader.stop()? / 1e6);
+        ratios.push(read.quantile_us(0.99) / quiet.quantile_us(0.99));
+        with_reader.add(&read);
+        eprintln!(
+            "p99 {} us, with the reader {} us",
+            quiet.quantile_us(0.99),
+            read.quantile_us(0.99)
+        );
+    }
+    ratios.sort_unstable_by(f64::total_cmp);
+    rates.sort_unstable_by(f64::total_cmp);
+    let median = |sorted: &[f64]| (sorted[sorted.len() / 2] * 100.0).round() / 100.0;
+    let one = figures(plan, &with_reader);
+    Ok(Figures {
+        commits_per_s: (one.commits_per_s / arguments.rounds as f64).round(),
+        reader_mb_per_s: Some(median(&rates)),
+        p99_ratio_with_reader: Some(median(&ratios)),
+        ..one
+    })
 }
 
 fn plan(arguments: &Arguments, clients: usize) -> Plan {
@@ -132,6 +196,8 @@ fn figures(plan: &Plan, latencies: &Latencies) -> Figures {
         p999_us: latencies.quantile_us(0.999),
         max_us: latencies.max_us(),
         commits_per_s: (latencies.count() as f64 / plan.duration.as_secs_f64()).round(),
+        reader_mb_per_s: None,
+        p99_ratio_with_reader: None,
     }
 }
 
@@ -143,9 +209,15 @@ fn text(figures: &Figures) -> String {
         p999_us,
         max_us,
         commits_per_s,
+        reader_mb_per_s,
+        p99_ratio_with_reader,
     } = figures;
-    format!(
+    let mut text = format!(
         "{clients:5} clients: p50 {p50_us} us, p99 {p99_us} us, p99.9 {p999_us} us, \
          max {max_us} us, {commits_per_s} commits/s"
-    )
+    );
+    if let (Some(rate), Some(ratio)) = (reader_mb_per_s, p99_ratio_with_reader) {
+        text += &format!("; beside a reader at {rate} MB/s: p99 {ratio} times that without");
+    }
+    text
 }

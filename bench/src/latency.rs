@@ -23,6 +23,11 @@ impl Latencies {
         self.histogram.saturating_record(nanos);
     }
 
+    /// Takes in all of another.
+    pub(crate) fn add(&mut self, other: &Latencies) {
+        self.histogram.add(&other.histogram).expect("of one range");
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }
