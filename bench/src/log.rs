@@ -6,11 +6,13 @@
 //! `pairs` runs and compares, `raw` is the bare ring, `rolls` looks at the engine where segments
 //! end.
 
+mod overlap;
 mod pairs;
 mod raw;
 mod rolls;
 mod shape;
 
+use overlap::Overlap;
 use pairs::Comparison;
 use quorate::disk_io::FlushMethod;
 use quorate_ring::{Engine, pin_to_cpu};
@@ -44,6 +46,10 @@ pub(crate) struct Arguments {
     /// Times that a segment ends, for the row about that; 0: none
     #[arg(long, default_value_t = 12)]
     rolls: u64,
+    /// Pairs of blocks for each size of group, with and without the write of a group overlapping
+    /// the flush of the one before; 0: none
+    #[arg(long, default_value_t = 0)]
+    overlap: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -66,6 +72,8 @@ struct Report {
     bandwidth_ratio_to_raw: Option<f64>,
     rows: Vec<Comparison>,
     rolls: Option<Rolls>,
+    /// Empty unless asked for.
+    overlap: Vec<Overlap>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -86,6 +94,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         0 => None,
         count => Some(rolls::measure(count, arguments.flush_method, &scratch.0)?),
     };
+    let overlap = match arguments.overlap {
+        0 => Vec::new(),
+        blocks => overlap::measure(blocks, arguments.block, &scratch.0)?,
+    };
+    overlap.iter().for_each(|row| eprintln!("{row}"));
     let ratio_of = |shape: Shape| {
         let row = rows.iter().find(|row| row.shape == shape.to_string());
         row.map(|row| row.ratio)
@@ -96,6 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         bandwidth_ratio_to_raw: ratio_of(shape::FULL_GROUPS),
         rows,
         rolls,
+        overlap,
     };
     if arguments.json {
         println!("{}", serde_json::to_string(&report)?);

@@ -122,7 +122,8 @@ impl Raw {
     }
 }
 
-fn zeroed(path: &Path, bytes: u64) -> io::Result<File> {
+/// A file of zeros for direct I/O, without a name.
+pub(super) fn zeroed(path: &Path, bytes: u64) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);
     let file = options.custom_flags(libc::O_DIRECT).open(path)?;
