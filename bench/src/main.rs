@@ -9,6 +9,7 @@ mod commit;
 mod floor;
 mod latency;
 mod log;
+mod report;
 
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -45,6 +46,10 @@ enum Command {
     /// flushes, by size of group; and what the end of a segment costs. Ratios are engine to ring,
     /// in one run, block by block in turn.
     Log(log::Arguments),
+    /// Measure one topic anew and write its report: text, raw data, plots, a flamegraph
+    ///
+    /// The machine should have nothing else to do meanwhile.
+    Report(report::Arguments),
     /// One of the floor's three members (started by `floor`)
     #[command(hide = true)]
     FloorMember(floor::MemberArguments),
@@ -55,6 +60,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Commit(arguments) => commit::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::FloorMember(arguments) => floor::run_member(&arguments),
     }
 }

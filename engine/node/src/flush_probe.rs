@@ -31,9 +31,9 @@ pub const FILE_NAME: &str = "flush-method";
 /// Where the probe writes, in the data directory.
 const SCRATCH_NAME: &str = "flush-probe.tmp";
 
-/// How long the methods are measured, idle and again busy. With opening the logs it stays below two
-/// seconds.
-const MEASURED: Duration = Duration::from_millis(750);
+/// How long `quorate format` measures, idle and again busy. With opening the logs it stays below
+/// two seconds.
+pub const MEASURED: Duration = Duration::from_millis(750);
 
 /// Groups that a method writes before it is the next one's turn.
 const BLOCK_GROUPS: usize = 8;
@@ -166,18 +166,20 @@ pub fn device_of(dir: &Path) -> Result<String, ProbeError> {
     Ok(format!("{major}:{minor}"))
 }
 
-/// Tries all methods in `dir` and chooses one. Takes at most two seconds on a disk that works, and
-/// leaves nothing behind.
+/// Tries all methods in `dir`, for `measured` idle and again busy, and chooses one. Leaves nothing
+/// behind.
 ///
 /// # Errors
 /// If the engine does not work there.
-pub fn probe(dir: &Path) -> Result<Choice, ProbeError> {
+pub fn probe(dir: &Path, measured: Duration) -> Result<Choice, ProbeError> {
     let device = device_of(dir)?;
     let scratch = Scratch::in_dir(dir)?;
-    let tried = scratch.measure().map_err(|source| ProbeError::Log {
-        dir: dir.to_path_buf(),
-        source,
-    })?;
+    let tried = scratch
+        .measure(measured)
+        .map_err(|source| ProbeError::Log {
+            dir: dir.to_path_buf(),
+            source,
+        })?;
     let rows: Vec<Row> = tried.iter().map(Tried::row).collect();
     Ok(Choice {
         method: best(&rows).to_string(),
@@ -222,14 +224,14 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    fn measure(&self) -> Result<Vec<Tried>, LoneLogError> {
+    fn measure(&self, measured: Duration) -> Result<Vec<Tried>, LoneLogError> {
         let mut tried = Vec::new();
         for method in FlushMethod::ALL {
             tried.push(Tried::open(method, self.0.join(method.name()))?);
         }
-        run(&mut tried, |tried| &mut tried.idle)?;
+        run(&mut tried, measured, |tried| &mut tried.idle)?;
         let busy = Busy::start();
-        let result = run(&mut tried, |tried| &mut tried.busy);
+        let result = run(&mut tried, measured, |tried| &mut tried.busy);
         drop(busy);
         result.map(|()| tried)
     }
@@ -297,11 +299,12 @@ fn quantile_us(nanos: &[u64], fraction: f64) -> f64 {
 #[allow(clippy::disallowed_methods)] // measures
 fn run(
     tried: &mut [Tried],
+    measured: Duration,
     times: impl Fn(&mut Tried) -> &mut Vec<u64>,
 ) -> Result<(), LoneLogError> {
     let batch = record();
     let start = Instant::now();
-    while start.elapsed() < MEASURED {
+    while start.elapsed() < measured {
         for one in &mut *tried {
             for _ in 0..BLOCK_GROUPS {
                 let begin = Instant::now();

@@ -69,7 +69,7 @@ fn choose_flush_method(
                 out.line(format_args!("flush methods are not tried out: {error}"))?;
                 return Ok(());
             }
-            flush_probe::probe(dir)?
+            flush_probe::probe(dir, flush_probe::MEASURED)?
         }
     };
     flush_probe::write(dir, &choice)?;
