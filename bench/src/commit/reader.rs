@@ -1,4 +1,5 @@
-//! A consumer beside the load: reads the whole log from its start, again and again, at a given rate.
+//! A consumer beside the load: reads the whole log from its start, again and again, at a given
+//! rate.
 
 use quorate_net::ListenerKind;
 use quorate_net::client::{self, Client, ClientError, ClientOptions, OffsetSpec};
