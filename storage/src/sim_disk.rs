@@ -162,8 +162,8 @@ impl SimDisk {
         (state.writes, state.flushes, state.reads)
     }
 
-    /// Gives the disk room for so many bytes, in whole blocks; `None`: for as many as are asked for.
-    /// What is there stays. Without room nothing is created and no file is made longer by a write.
+    /// Gives the disk room for so many bytes, in whole blocks; `None`: for as many as are asked
+    /// for. What is there stays. Without room nothing is created and no file is made longer by a write.
     pub fn limit_room(&self, bytes: Option<u64>) {
         self.state().faults.room = bytes;
     }

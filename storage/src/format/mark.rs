@@ -170,7 +170,8 @@ impl Mark {
     }
 
     /// Reads the mark in `block`. `None` unless it is whole, of this log and of this segment (or
-    /// that of a spare, which any segment begins with): a slot that was never written, was torn, or holds something else.
+    /// that of a spare, which any segment begins with): a slot that was never written, was torn, or
+    /// holds something else.
     #[must_use]
     pub fn decode(block: &[u8], identity: LogIdentity, segment_base: Offset) -> Option<Self> {
         if !is_mark(block) || block[16..32] != identity.0 {
