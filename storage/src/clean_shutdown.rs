@@ -15,7 +15,7 @@ use quorate_raft::{Epoch, EpochStart, Offset};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-const NAME: &str = ".quorate_cleanshutdown";
+pub(crate) const CLEAN_SHUTDOWN_NAME: &str = ".quorate_cleanshutdown";
 const BYTES_MAX: usize = 4096;
 
 /// Where a cleanly stopped log ends.
@@ -66,7 +66,8 @@ pub(crate) fn write_clean_shutdown<D: Disk>(
     };
     let mut text = serde_json::to_vec(&json).expect("numbers can be written as JSON");
     text.push(b'\n');
-    write_file_atomically(disk, dir, NAME, &text).during(Operation::WriteStateFile, &dir.join(NAME))
+    write_file_atomically(disk, dir, CLEAN_SHUTDOWN_NAME, &text)
+        .during(Operation::WriteStateFile, &dir.join(CLEAN_SHUTDOWN_NAME))
 }
 
 /// Reads the marker; `None` after a crash.
@@ -74,7 +75,7 @@ pub(crate) fn read_clean_shutdown<D: Disk>(
     disk: &D,
     dir: &Path,
 ) -> Result<Option<CleanShutdown>, StateFileError> {
-    let path = dir.join(NAME);
+    let path = dir.join(CLEAN_SHUTDOWN_NAME);
     let content = found(read_file(disk, &path, BYTES_MAX)).during(Operation::Read, &path)?;
     let Some(content) = content else {
         return Ok(None);
@@ -103,7 +104,7 @@ pub(crate) fn read_clean_shutdown<D: Disk>(
 
 /// Removes the marker, durably.
 pub(crate) fn remove_clean_shutdown<D: Disk>(disk: &D, dir: &Path) -> Result<(), StorageError> {
-    let path = dir.join(NAME);
+    let path = dir.join(CLEAN_SHUTDOWN_NAME);
     found(disk.remove(&path)).during(Operation::Remove, &path)?;
     disk.sync_dir(dir).during(Operation::FlushDir, dir)
 }

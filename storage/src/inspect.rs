@@ -25,9 +25,7 @@ use crate::error::{Context, Operation, RecoveryError};
 use crate::format::LogIdentity;
 use crate::index_file::IndexFiles;
 use crate::producers::{ProducerLimits, ProducerStates};
-use crate::segment::{
-    SegmentFile, TEMPORARY_SUFFIX, parse_segment_name, parse_snapshot_name, segment_path,
-};
+use crate::segment::{SegmentFile, TEMPORARY_SUFFIX, parse_segment_name, parse_snapshot_name};
 use crate::segment_index::IndexedSegment;
 use crate::state_file::{
     PARTITION_METADATA_NAME, read_epoch_checkpoint, read_log_identity, read_partition_metadata,
@@ -128,7 +126,8 @@ impl Fault {
     }
 }
 
-/// Called with each segment and the bytes of it that were read.
+/// Called with the segment that is read and the bytes of the log that were read so far, every few
+/// mebibytes.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&Path, u64);
 
 /// What the directory says without its segments being read.
@@ -185,7 +184,12 @@ pub(crate) fn inspect<D: Disk>(
         segments,
         log_start,
     } = directory;
-    let mut walk = Walk::new(what, log_start, identity.and(checkpoint.as_deref()));
+    let mut walk = Walk::new(
+        what,
+        log_start,
+        identity.and(checkpoint.as_deref()),
+        progress,
+    );
     walk.check_presence(&segments, identity, clean)?;
     let mut tail = Tail::Missing;
     for (index, base) in segments.iter().enumerate() {
@@ -195,7 +199,6 @@ pub(crate) fn inspect<D: Disk>(
             _ => Place::Before,
         };
         tail = walk.segment(disk, *base, place, identity)?;
-        progress(&segment_path(what.dir, *base, SegmentFile::Log), walk.bytes);
     }
     check_clean_end(what.dir, clean, walk.next)?;
     Ok(Found {

@@ -7,7 +7,7 @@ use crate::disk::{Disk, DiskFile, OpenMode, read_file};
 use crate::error::{Context, Operation, RecoveryError, StateFileError, StorageError};
 use crate::format::{BatchHeader, LogIdentity, Mark};
 use crate::index_file::{IndexBuilder, IndexFiles};
-use crate::inspect::{Fault, Inspection, Tail, Torn};
+use crate::inspect::{Fault, Inspection, Progress, Tail, Torn};
 use crate::marks::{Marks, any_byte, judge_group, read_marks};
 use crate::producers::ProducerStates;
 use crate::scan::{ScanError, Scanner};
@@ -38,7 +38,13 @@ pub(crate) struct Walk<'a> {
     pub producers: ProducerStates,
     pub batches: u64,
     pub bytes: u64,
+    progress: Progress<'a>,
+    /// Bytes when it was last told.
+    told: u64,
 }
+
+/// Bytes that are walked over between two reports of progress.
+const PROGRESS_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Where a segment stands among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +77,7 @@ impl<'a> Walk<'a> {
         what: &'a Inspection<'a>,
         log_start: Offset,
         checkpoint: Option<&'a [EpochStart]>,
+        progress: Progress<'a>,
     ) -> Self {
         Self {
             what,
@@ -84,6 +91,8 @@ impl<'a> Walk<'a> {
             producers: ProducerStates::new(what.producers, log_start),
             batches: 0,
             bytes: 0,
+            progress,
+            told: 0,
         }
     }
 
@@ -272,6 +281,9 @@ impl<'a> Walk<'a> {
                     indexes.add(&header, position);
                     indexed.add(header.base_offset, position, end_position);
                     self.advance(&header);
+                    if self.bytes - self.told >= PROGRESS_BYTES {
+                        self.tell(path);
+                    }
                     self.meet(end_position, awaited, &mut met);
                 }
                 Ok(None) => break None,
@@ -287,6 +299,7 @@ impl<'a> Walk<'a> {
                 }
             }
         };
+        self.tell(path);
         let position = indexed.end_position;
         if position > 0 {
             self.indexed.push(indexed);
@@ -324,6 +337,12 @@ impl<'a> Walk<'a> {
             epoch: mark.end_epoch,
         };
         [durable, end]
+    }
+
+    /// Tells how far the walk came.
+    fn tell(&mut self, path: &Path) {
+        self.told = self.bytes;
+        (self.progress)(path, self.bytes);
     }
 
     fn meet(&self, position: u64, awaited: &[Boundary], met: &mut Vec<Boundary>) {

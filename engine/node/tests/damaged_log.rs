@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{Lone, RawClient, Serving, batch, s, scrape, wait_for};
+use common::{Lone, RawClient, Serving, batch, quorate, s, scrape, wait_for};
+use serde_json::Value;
 use std::fs::{self, File};
 
 /// `CORRUPT_MESSAGE`.
@@ -35,7 +36,8 @@ fn a_batch_that_rots_is_refused_to_consumers_and_everything_else_is_served() {
 
     let log_dir = lone.data_dir().join("__cluster_metadata-0");
     let segment = log_dir.join("00000000000000000000.log");
-    let mut bytes = fs::read(&segment).expect("a segment");
+    let sound = fs::read(&segment).expect("a segment");
+    let mut bytes = sound.clone();
     let value = [40_u8; 10_000];
     let at = bytes.windows(value.len()).position(|bytes| bytes == value);
     bytes[at.expect("record 41") + 5000] ^= 1;
@@ -72,4 +74,27 @@ fn a_batch_that_rots_is_refused_to_consumers_and_everything_else_is_served() {
     );
     assert!(server.still_runs());
     server.stop();
+
+    let arguments = [
+        "log",
+        "verify",
+        "--json",
+        "--progress",
+        &log_dir.to_string_lossy(),
+    ];
+    let verified = quorate(&arguments, "", s(20));
+    assert_eq!(verified.status.code(), Some(1));
+    let json: Value = serde_json::from_str(&verified.stdout).expect("an object");
+    assert_eq!(json["sound"], false);
+    let file = json["fault"]["file"].as_str().expect("a file");
+    assert!(file.ends_with("00000000000000000000.log"), "{file}");
+    assert!(json["fault"]["position"].as_u64() > Some(400_000), "{json}");
+
+    fs::write(&segment, sound).expect("a sound segment");
+    let verified = quorate(&arguments, "", s(20));
+    assert_eq!(verified.status.code(), Some(0), "{}", verified.stderr);
+    let json: Value = serde_json::from_str(&verified.stdout).expect("an object");
+    assert_eq!(json["sound"], true);
+    assert_eq!(json["log"]["closed_cleanly"], true);
+    assert!(verified.stderr.contains("(100 %)"), "{}", verified.stderr);
 }

@@ -294,7 +294,8 @@ pub(super) struct DumpArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exits 1 and names segment, position and fault if something is wrong. Changes nothing.
+Checks every checksum, offset and epoch, the indexes and the small files beside the segments.
+Exits 1 and names file, position and fault if something is wrong. Changes nothing.
 
 Example:
   quorate log verify quorate-data/voter-1/__cluster_metadata-0")]
@@ -302,6 +303,12 @@ pub(super) struct VerifyArgs {
     /// The log's directory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Print what was found as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Show how far it is on standard error even where that is no terminal
+    #[arg(long)]
+    pub progress: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,8 +3,14 @@
 use super::CliError;
 use super::args::{DumpArgs, VerifyArgs};
 use super::output::Output;
-use quorate_storage::{BatchDump, RecordDump, VerifyReport, dump as dump_log, verify_dir};
+use crate::clock::Clock;
+use quorate_raft::Instant;
+use quorate_storage::{
+    BatchDump, RecordDump, VerifyFault, VerifyReport, dump as dump_log, verify_dir,
+};
+use serde::Serialize;
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 /// Prints the batches that a path holds, up to the first fault.
@@ -34,13 +40,139 @@ pub(super) fn dump(args: &DumpArgs) -> Result<(), CliError> {
 /// Checks a log and says what it holds.
 pub(super) fn verify(args: &VerifyArgs) -> Result<(), CliError> {
     must_hold_a_log(&args.dir)?;
-    let mut progress = |segment: &Path, bytes: u64| {
-        tracing::info!(segment = %segment.display(), bytes, "checked");
+    let shown = args.progress || io::stderr().is_terminal();
+    let mut meter = Meter::new(bytes_in(&args.dir), Clock::new());
+    let mut progress = |_: &Path, bytes: u64| {
+        if shown && let Some(line) = meter.line(bytes) {
+            eprintln!("{line}");
+        }
     };
-    let report = verify_dir(&args.dir, &mut progress).map_err(Box::new)?;
+    let result = verify_dir(&args.dir, &mut progress);
     let mut out = Output::new();
-    out.line(format_args!("{}: {}", args.dir.display(), summary(&report)))?;
-    Ok(out.flush()?)
+    match &result {
+        Ok(report) if args.json => out.json(&VerifyJson::sound(report))?,
+        Ok(report) => out.line(format_args!("{}: {}", args.dir.display(), summary(report)))?,
+        Err(fault) if args.json => out.json(&VerifyJson::at_fault(fault))?,
+        Err(_) => {}
+    }
+    out.flush()?;
+    result.map_err(Box::new)?;
+    Ok(())
+}
+
+/// Length of all segments.
+fn bytes_in(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let logs = entries.filter(|entry| entry.path().extension().is_some_and(|kind| kind == "log"));
+    logs.filter_map(|log| Some(log.metadata().ok()?.len()))
+        .sum()
+}
+
+/// How far a check is, in a line per second at most.
+struct Meter {
+    bytes_total: u64,
+    clock: Clock,
+    started: Instant,
+    told: Instant,
+}
+
+impl Meter {
+    fn new(bytes_total: u64, clock: Clock) -> Self {
+        let started = clock.instant();
+        Self {
+            bytes_total,
+            clock,
+            started,
+            told: started,
+        }
+    }
+
+    /// The line, if one is due: at the end, and a second after the last.
+    fn line(&mut self, bytes: u64) -> Option<String> {
+        let now = self.clock.instant();
+        let is_due = now.ms_since(self.told) >= 1000 || bytes >= self.bytes_total;
+        if !is_due {
+            return None;
+        }
+        self.told = now;
+        let elapsed_ms = now.ms_since(self.started);
+        Some(progress_line(bytes, self.bytes_total, elapsed_ms))
+    }
+}
+
+/// Bytes, share, speed, and the time that is left at that speed.
+fn progress_line(bytes: u64, bytes_total: u64, elapsed_ms: u64) -> String {
+    const MIB: u64 = 1024 * 1024;
+    let percent = (bytes * 100).checked_div(bytes_total).unwrap_or(100);
+    let speed = bytes * 1000 / elapsed_ms.max(1);
+    let left_s = bytes_total.saturating_sub(bytes).div_ceil(speed.max(1));
+    format!(
+        "checked {} of {} MiB ({percent} %), {} MiB/s, {left_s} s left",
+        bytes / MIB,
+        bytes_total / MIB,
+        speed / MIB
+    )
+}
+
+/// What was found, as one object.
+#[derive(Serialize)]
+struct VerifyJson<'a> {
+    sound: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<FaultJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct LogJson {
+    log_start_offset: i64,
+    log_end_offset: i64,
+    epochs: usize,
+    segments: usize,
+    batches: u64,
+    bytes: u64,
+    closed_cleanly: bool,
+    unfinished_write: bool,
+}
+
+#[derive(Serialize)]
+struct FaultJson<'a> {
+    file: &'a Path,
+    position: u64,
+    message: String,
+}
+
+impl<'a> VerifyJson<'a> {
+    fn sound(report: &VerifyReport) -> Self {
+        let log = LogJson {
+            log_start_offset: report.log_start.0,
+            log_end_offset: report.log_end.0,
+            epochs: report.epochs.len(),
+            segments: report.segments,
+            batches: report.batches,
+            bytes: report.bytes,
+            closed_cleanly: report.is_clean,
+            unfinished_write: report.torn.is_some(),
+        };
+        Self {
+            sound: true,
+            log: Some(log),
+            fault: None,
+        }
+    }
+
+    fn at_fault(fault: &'a VerifyFault) -> Self {
+        Self {
+            sound: false,
+            log: None,
+            fault: Some(FaultJson {
+                file: &fault.segment,
+                position: fault.position,
+                message: fault.fault.to_string(),
+            }),
+        }
+    }
 }
 
 /// A directory without segments has no fault, and is not what was meant. One that cannot be read is
@@ -134,6 +266,14 @@ mod tests {
         let start = "00000000000000000040.log 0: offsets 40 to 41, epoch 3, 2 records, ";
         assert!(lines[0].starts_with(start), "{}", lines[0]);
         assert_eq!(lines[1..], ["  40: hello", "  41: k = (no value)"]);
+    }
+
+    #[test]
+    fn progress_has_share_speed_and_the_time_that_is_left() {
+        let line = progress_line(256 << 20, 1 << 30, 500);
+        assert_eq!(line, "checked 256 of 1024 MiB (25 %), 512 MiB/s, 2 s left");
+        let line = progress_line(0, 0, 0);
+        assert_eq!(line, "checked 0 of 0 MiB (100 %), 0 MiB/s, 0 s left");
     }
 
     #[test]
