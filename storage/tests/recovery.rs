@@ -107,6 +107,32 @@ fn garbage_in_the_last_batch_is_refused() {
     }
 }
 
+/// Where no mark vouches for it, garbage was acknowledged by nobody: behind the newest group, and in
+/// the place of a group whose mark did not land.
+#[test]
+fn garbage_that_no_mark_vouches_for_is_cut_off() {
+    let (disk, mut batches) = crashed_with(&[700, 900]);
+    let old = disk.content(&log_path(0)).unwrap();
+    let mut driver = open(&disk.duplicate(), config(SEGMENT)).unwrap();
+    batches.push(driver.append(1, 5000, 2));
+    for length in (0..5000).step_by(61) {
+        let image = disk.duplicate();
+        let garbage = |byte: usize| (byte % 251) as u8 | 1;
+        image.edit(&log_path(0), |bytes| {
+            bytes[1600..1600 + length].copy_from_slice(&batches[2].bytes[..length]);
+            (1600 + length..8192).for_each(|at| bytes[at] = garbage(at));
+            assert!(
+                bytes[SEGMENT as usize..] == old[SEGMENT as usize..],
+                "the marks"
+            );
+        });
+        let found = open(&image.duplicate(), config(SEGMENT)).unwrap();
+        assert!(found.opened.report.torn.is_some());
+        let what = format!("garbage from {length} in the place of the third batch");
+        assert_opens_with(&image, &batches[..2], &what);
+    }
+}
+
 /// A file that is shorter than it was made is not the work of a crash, as its marks were
 /// flushed with its full length.
 #[test]

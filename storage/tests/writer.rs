@@ -374,6 +374,35 @@ fn preparation_goes_on_beside_groups_in_steps() {
     assert!(disk.content(&dir().join("segment.spare")).is_some());
 }
 
+/// A write that makes its file longer, or goes to blocks that were never written, makes each flush a
+/// commit of the file system's journal. So every active segment has its full length from the start.
+#[test]
+fn no_group_makes_its_file_longer_in_any_segment() {
+    let active_bytes = |disk: &SimDisk| {
+        let names = disk.list(&dir()).unwrap();
+        let last = names.iter().rfind(|name| name.ends_with(".log")).unwrap();
+        disk.content(&dir().join(last)).unwrap().len()
+    };
+    let mut driver = new_log();
+    let prepared = active_bytes(&driver.disk);
+    assert!(prepared as u64 >= SEGMENT);
+    for round in 0..4 {
+        match round {
+            1 => driver = open(&driver.disk, config(SEGMENT)).unwrap(),
+            2 => driver.truncate(3, 1),
+            3 => drop(driver.fill(2, 100, 700)),
+            _ => {}
+        }
+        driver.settle().unwrap();
+        for tag in 0..8 {
+            driver.append(2, 3000, tag);
+            assert_eq!(active_bytes(&driver.disk), prepared, "round {round}");
+            driver.settle().unwrap();
+        }
+    }
+    assert!(driver.writer.stats().rolls > 0);
+}
+
 #[test]
 #[should_panic(expected = "base offset of an append")]
 fn a_gap_between_appends_is_our_own_mistake() {

@@ -67,7 +67,7 @@ enum Survival {
     },
 }
 
-const JOURNAL: CrashRules = CrashRules {
+pub const JOURNAL: CrashRules = CrashRules {
     sector_bytes: 512,
     entries: EntryOrder::Journal,
 };
@@ -83,7 +83,7 @@ fn parts(disk: &TestDisk) -> usize {
     count
 }
 
-fn any_order() -> CrashRules {
+pub fn any_order() -> CrashRules {
     CrashRules {
         entries: EntryOrder::Any,
         ..JOURNAL
@@ -147,7 +147,6 @@ pub fn explore(
     budget: &Budget,
     tally: &mut Tally,
 ) -> Result<(), Violation> {
-    keep_freed_memory();
     let operations = run(script, mistake, None)?.disk.sim.operations();
     let mut rng = rng(script.seed, 3);
     let mut at = rng.next() % budget.cut_every;
@@ -169,18 +168,12 @@ pub fn explore(
                 cut.check_cut_recoveries(&image, &mut rng, tally)
                     .map_err(told)?;
             }
-            cut.check(image, &mut rng).map_err(told)?;
+            check_image(&ran.model, image, &mut rng).map_err(told)?;
             tally.images += 1;
         }
         at += budget.cut_every;
     }
     Ok(())
-}
-
-/// Most of the time would go into handing memory back to the kernel and asking for it again. An
-/// allocator like glibc's keeps as much at hand as was once freed at a time.
-fn keep_freed_memory() {
-    drop(std::hint::black_box(vec![1_u8; 16 << 20]));
 }
 
 /// What holds for all images of one cut.
@@ -189,34 +182,33 @@ struct Cut<'a> {
     budget: &'a Budget,
 }
 
-impl Cut<'_> {
-    /// Recovers, and recovers again: what was reported stays.
-    fn check(&self, image: TestDisk, rng: &mut Rng) -> Result<(), Violation> {
-        let host = start(&image, &small()).map_err(|text| refused(&image, &text))?;
-        let mut found = check_found(&host, self.model)?;
-        let mut again = Model::new(false);
+/// Recovers, and recovers again: what was reported stays.
+pub fn check_image(model: &Model, image: TestDisk, rng: &mut Rng) -> Result<(), Violation> {
+    let host = start(&image, &small()).map_err(|text| refused(&image, &text))?;
+    let mut found = check_found(&host, model)?;
+    let mut again = Model::new(false);
+    again.candidates = vec![history_of(&found)];
+    again.floor = host.log_end;
+    again.elections = vec![host.election];
+    if rng.chance(30) {
+        let (added, election) = append_one(host, rng)?;
+        found.push(added);
+        again.elections = vec![election];
         again.candidates = vec![history_of(&found)];
-        again.floor = host.log_end;
-        again.elections = vec![host.election];
-        if rng.chance(30) {
-            let (added, election) = append_one(host, rng)?;
-            found.push(added);
-            again.elections = vec![election];
-            again.candidates = vec![history_of(&found)];
-            again.floor += 1;
-        }
-        let (sim, survival) = (&image.sim, rng.below(3));
-        match survival {
-            0 => sim.crash_keeping(JOURNAL, &mut |_| false),
-            1 => sim.crash_keeping(any_order(), &mut |_| rng.chance(50)),
-            _ => {}
-        }
-        let host =
-            start(&image, &small()).map_err(|text| format!("at the second start: {text}"))?;
-        check_found(&host, &again).map_err(|error| format!("at the second start: {error}"))?;
-        Ok(())
+        again.floor += 1;
     }
+    let (sim, survival) = (&image.sim, rng.below(3));
+    match survival {
+        0 => sim.crash_keeping(JOURNAL, &mut |_| false),
+        1 => sim.crash_keeping(any_order(), &mut |_| rng.chance(50)),
+        _ => {}
+    }
+    let host = start(&image, &small()).map_err(|text| format!("at the second start: {text}"))?;
+    check_found(&host, &again).map_err(|error| format!("at the second start: {error}"))?;
+    Ok(())
+}
 
+impl Cut<'_> {
     /// Cuts recovery itself.
     fn check_cut_recoveries(
         &self,
@@ -246,7 +238,7 @@ impl Cut<'_> {
                 let image = cut.duplicate();
                 survival.befall(&image);
                 tally.of_recovery += 1;
-                self.check(image, rng)
+                check_image(self.model, image, rng)
                     .map_err(|error| format!("recovery cut at {at}, {survival:?}: {error}"))?;
             }
             at += self.budget.recovery_cut_every;

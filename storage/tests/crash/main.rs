@@ -11,8 +11,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod disk;
+mod failing;
 mod host;
 mod images;
+mod lying;
 mod model;
 mod script;
 

@@ -20,6 +20,8 @@ pub struct Model {
     pub candidates: Vec<History>,
     /// At least up to here (exclusive).
     pub floor: i64,
+    /// What `floor` was before the newest group.
+    pub before_newest: i64,
     /// Truncations that were asked for and not reported: the end and the generation of each.
     pub waiting: Vec<(i64, u64)>,
     pub generation: u64,
@@ -71,7 +73,10 @@ impl Model {
 
     pub fn on_event(&mut self, event: &LogEvent) {
         match event {
-            LogEvent::Flushed(flushed) => self.raise(flushed.end_offset.0),
+            LogEvent::Flushed(flushed) => {
+                self.before_newest = flushed.located.base_offset.0;
+                self.raise(flushed.end_offset.0);
+            }
             LogEvent::Truncated {
                 generation,
                 end_offset,

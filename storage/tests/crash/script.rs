@@ -26,11 +26,13 @@ pub enum Step {
     Vote(i32),
     /// The process dies and starts again; the disk goes on.
     Kill,
+    /// A clean stop.
+    Close,
     /// A clean stop, and a start.
     Restart,
 }
 
-use Step::{Advance, Append, Kill, Restart, Settle, TruncateBack, TruncateToSegment, Vote};
+use Step::{Advance, Append, Close, Kill, Restart, Settle, TruncateBack, TruncateToSegment, Vote};
 
 /// A workload and the chance in it.
 #[derive(Clone, Debug)]
@@ -93,6 +95,26 @@ impl Script {
         steps.extend([TruncateBack(5), Advance(3), next(700), Settle, Restart]);
         steps.extend([next(3000), Kill, same(16_384), same(4096), Advance(8)]);
         Self::new("rolls", seed, steps)
+    }
+
+    /// The same, and all of it flushed in the end.
+    pub fn settled(&self) -> Self {
+        let mut settled = self.clone();
+        settled.steps.push(Settle);
+        settled
+    }
+
+    /// The same in one life.
+    pub fn without_starts(mut self) -> Self {
+        self.steps.retain(|step| !matches!(step, Kill | Restart));
+        self
+    }
+
+    /// The same, and a clean stop in the end.
+    pub fn closed(&self) -> Self {
+        let mut closed = self.clone();
+        closed.steps.push(Close);
+        closed
     }
 
     /// Truncations while a group that they cut off is on its way, in each of its steps.
@@ -185,8 +207,16 @@ pub fn run(
     }
 }
 
+/// Most of the time would go into handing memory back to the kernel and asking for it again. An
+/// allocator like glibc's keeps as much at hand as was once freed at a time.
+fn keep_freed_memory() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| drop(std::hint::black_box(vec![1_u8; 16 << 20])));
+}
+
 /// Runs `script` on `disk` until it is over or something stops it, and says what.
 pub fn run_on(script: &Script, disk: &TestDisk) -> (Model, Option<String>) {
+    keep_freed_memory();
     let mut model = Model::new(disk.mistake == Some(Mistake::OldGenerationCounts));
     let host = match start(disk, &small()) {
         Ok(host) => host,
@@ -240,10 +270,9 @@ impl Run {
                 })
             }
             Kill => self.start_again(),
+            Close => self.close(),
             Restart => {
-                self.settle()?;
-                self.host.close();
-                self.settle()?;
+                self.close()?;
                 self.start_again()
             }
         }
@@ -312,6 +341,12 @@ impl Run {
     fn settle(&mut self) -> Result<(), Stop> {
         while self.advance()? {}
         Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Stop> {
+        self.settle()?;
+        self.host.close();
+        self.settle()
     }
 
     /// What was under way is gone; what the disk has is found.
