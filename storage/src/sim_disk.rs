@@ -163,7 +163,7 @@ impl SimDisk {
     }
 
     /// Gives the disk room for so many bytes, in whole blocks; `None`: for as many as are asked
-    /// for. What is there stays. Without room nothing is created and no file is made longer by a write.
+    /// for. What is there stays. Without room nothing is created and no write makes a file longer.
     pub fn limit_room(&self, bytes: Option<u64>) {
         self.state().faults.room = bytes;
     }

@@ -107,8 +107,8 @@ fn garbage_in_the_last_batch_is_refused() {
     }
 }
 
-/// Where no mark vouches for it, garbage was acknowledged by nobody: behind the newest group, and in
-/// the place of a group whose mark did not land.
+/// Where no mark vouches for it, garbage was acknowledged by nobody: behind the newest group, and
+/// in the place of a group whose mark did not land.
 #[test]
 fn garbage_that_no_mark_vouches_for_is_cut_off() {
     let (disk, mut batches) = crashed_with(&[700, 900]);

@@ -374,8 +374,8 @@ fn preparation_goes_on_beside_groups_in_steps() {
     assert!(disk.content(&dir().join("segment.spare")).is_some());
 }
 
-/// A write that makes its file longer, or goes to blocks that were never written, makes each flush a
-/// commit of the file system's journal. So every active segment has its full length from the start.
+/// A write that makes its file longer, or goes to blocks that were never written, makes each flush
+/// a commit of the file system's journal. So an active segment has its full length from the start.
 #[test]
 fn no_group_makes_its_file_longer_in_any_segment() {
     let active_bytes = |disk: &SimDisk| {

@@ -1,8 +1,8 @@
 //! Crashes and lying disks. A workload of appends, rolls, truncations, epochs, votes, kills and
 //! clean stops is cut after every operation of the disk, what was not flushed survives in many
-//! ways, and the log is recovered, with crashes during recovery as well. Every flushed batch must be
-//! there, and what is there must be a prefix of what was written: no hole, and no batch of a history
-//! that was cut off.
+//! ways, and the log is recovered, with crashes during recovery as well. Every flushed batch must
+//! be there, and what is there must be a prefix of what was written: no hole, and no batch of a
+//! history that was cut off.
 //!
 //! A part of it runs with all tests. All of it:
 //! `cargo test --release -p quorate-storage --test crash -- --ignored --nocapture`
