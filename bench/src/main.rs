@@ -9,6 +9,7 @@ mod commit;
 mod floor;
 mod latency;
 mod log;
+mod open;
 mod report;
 
 use clap::{Parser, Subcommand};
@@ -46,6 +47,12 @@ enum Command {
     /// flushes, by size of group; and what the end of a segment costs. Ratios are engine to ring,
     /// in one run, block by block in turn.
     Log(log::Arguments),
+    /// What it costs to open a log: closed cleanly, and after a crash against a bare read
+    ///
+    /// Writes logs of 1 and 10 GiB, opens each as it was closed and again as after a crash, and
+    /// reads the same files past the page cache with nothing done to the bytes, in turn. Removes
+    /// the logs.
+    Open(open::Arguments),
     /// Measure one topic anew and write its report: text, raw data, plots, a flamegraph
     ///
     /// The machine should have nothing else to do meanwhile.
@@ -60,6 +67,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Commit(arguments) => commit::run(&arguments),
         Command::Floor(arguments) => floor::run(&arguments),
         Command::Log(arguments) => log::run(&arguments),
+        Command::Open(arguments) => open::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::FloorMember(arguments) => floor::run_member(&arguments),
     }

@@ -10,7 +10,8 @@
 //! What is asked of the disk: D1, what a completed flush covers is durable. D2, after a crash each
 //! sector (512 bytes or more) of an unflushed write is old or new, and the others are untouched.
 //!
-//! It knows no network, no clock and no thread; it decides nothing about leaders.
+//! It knows no network and no clock, and no thread but one that reads ahead for recovery; it
+//! decides nothing about leaders.
 #![forbid(unsafe_code)]
 
 mod clean_shutdown;
@@ -29,6 +30,7 @@ mod log_writer;
 mod marks;
 mod producers;
 mod read;
+mod read_ahead;
 mod recovery;
 mod scan;
 mod seal;

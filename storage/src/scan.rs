@@ -8,8 +8,7 @@ use quorate_ring::AlignedBuf;
 use std::io;
 use std::ops::Deref;
 
-/// Bytes read at once. Large enough that a scan runs at the disk's speed, small enough to start
-/// fast.
+/// Bytes read at once: enough for most reads, and fast to begin with.
 const WINDOW_BYTES: usize = 256 * 1024;
 
 /// How often a read that was interrupted or cut short is done again.

@@ -10,6 +10,7 @@ use crate::index_file::{IndexBuilder, IndexFiles};
 use crate::inspect::{Fault, Inspection, Progress, Tail, Torn};
 use crate::marks::{Marks, any_byte, judge_group, read_marks};
 use crate::producers::ProducerStates;
+use crate::read_ahead::{CHUNK_BYTES, READ_AHEAD_BYTES_MIN, ReadAhead};
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Layout, SegmentFile, segment_path};
 use crate::segment_index::{ENTRIES_MAX, IndexedSegment, keep_newest_entries};
@@ -263,16 +264,34 @@ impl<'a> Walk<'a> {
         limit: u64,
         awaited: &[Boundary],
     ) -> Result<Extent, RecoveryError> {
-        let mut scanner = Scanner::new(file, 0, limit).during(Operation::Read, path)?;
+        let limit = limit.min(file.len().during(Operation::Read, path)?);
+        if limit < READ_AHEAD_BYTES_MIN {
+            let mut scanner = Scanner::new(file, 0, limit).during(Operation::Read, path)?;
+            let next = || Ok(scanner.next()?.map(|batch| batch.header));
+            return self.walk_over(next, path, base, awaited);
+        }
+        std::thread::scope(|scope| {
+            let ahead = ReadAhead::start(scope, file, limit, CHUNK_BYTES);
+            let mut ahead = ahead.during(Operation::Read, path)?;
+            self.walk_over(|| ahead.next(), path, base, awaited)
+        })
+    }
+
+    fn walk_over(
+        &mut self,
+        mut next: impl FnMut() -> Result<Option<BatchHeader>, ScanError>,
+        path: &Path,
+        base: Offset,
+        awaited: &[Boundary],
+    ) -> Result<Extent, RecoveryError> {
         let mut indexes = IndexBuilder::new(base, self.what.index_interval_bytes);
         let mut indexed = IndexedSegment::new(base);
         let mut met = Vec::new();
         self.meet(0, awaited, &mut met);
         let fault = loop {
-            let position = scanner.position();
-            match scanner.next() {
-                Ok(Some(batch)) => {
-                    let header = batch.header;
+            let position = indexed.end_position;
+            match next() {
+                Ok(Some(header)) => {
                     if let Err(fault) = self.check_place(&header, position, base) {
                         break Some(fault);
                     }
