@@ -31,12 +31,12 @@ impl Budget {
         cut_every: 1,
         by_chance: 6,
         singles: 12,
-        recoveries: 4,
-        recovery_cut_every: 2,
+        recoveries: 2,
+        recovery_cut_every: 1,
     };
     /// A sample, in seconds.
     pub const SAMPLE: Self = Self {
-        cut_every: 5,
+        cut_every: 7,
         by_chance: 3,
         singles: 2,
         recoveries: 1,
