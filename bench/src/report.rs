@@ -9,6 +9,7 @@ mod plot;
 
 use machine::Machine;
 use quorate::flush_probe::{self, Choice};
+use quorate_ring::Engine;
 use serde_json::Value;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -87,7 +88,7 @@ impl Report<'_> {
         let pairs = self.arguments.pairs.to_string();
         let log_arguments = ["log", "--cpu", "0", "--overlap", "10", "--pairs", &pairs];
         let log = self.measure(&log_arguments)?;
-        let methods = flush_probe::probe(&self.arguments.dir, METHODS_MEASURED)?;
+        let methods = flush_probe::probe(&self.arguments.dir, Engine::Uring, METHODS_MEASURED)?;
         let commit_arguments = [
             "commit",
             "--clients",

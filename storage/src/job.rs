@@ -282,16 +282,16 @@ impl<D: Disk> Close<D> {
         seal(disk, dir, &self.segments, &self.at)?;
         write_indexes(disk, dir, &self.indexes)?;
         disk.sync_dir(dir).during(Operation::FlushDir, dir)?;
-        // Without one the next start takes longer, that is all.
-        if let Some(spare) = self.spare.take() {
-            let _ = spare.finish(disk, dir);
-        }
         let marker = CleanShutdown {
             log_end_offset: self.end_offset,
             epoch: self.epoch,
             manifest: self.write_manifest(disk, dir)?,
         };
         write_clean_shutdown(disk, dir, marker)?;
+        // Last, since it may take long: without one the next start takes longer, that is all.
+        if let Some(spare) = self.spare.take() {
+            let _ = spare.finish(disk, dir);
+        }
         Ok(Done::Closed)
     }
 

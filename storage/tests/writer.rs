@@ -65,6 +65,28 @@ fn a_group_is_bounded_and_a_larger_batch_goes_alone() {
 }
 
 #[test]
+fn what_was_copied_ahead_and_then_cut_off_is_never_written() {
+    for end in 2..6 {
+        let mut driver = with_group_in_flight();
+        let copied: Vec<_> = (0..4).map(|tag| driver.append(1, 700, 10 + tag)).collect();
+        // Copies them behind the group in flight.
+        driver.start();
+        driver.truncate(end, 1);
+        let kept = &copied[..(end - 2) as usize];
+        let after: Vec<_> = (0..3).map(|tag| driver.append(2, 700, 20 + tag)).collect();
+        driver.start();
+        driver.settle().unwrap();
+        let content = driver.disk.content(&log_path(0)).unwrap();
+        let expected = bytes_of(&[kept, &after].concat()).concat();
+        assert!(
+            content[1400..1400 + expected.len()] == expected,
+            "cut to {end}"
+        );
+        assert_eq!(driver.writer.flushed_end(), Offset(end + 3));
+    }
+}
+
+#[test]
 fn the_durable_part_of_the_tail_block_is_written_again_unchanged() {
     let mut driver = new_log();
     let mut expected = Vec::new();

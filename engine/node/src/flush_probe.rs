@@ -166,16 +166,16 @@ pub fn device_of(dir: &Path) -> Result<String, ProbeError> {
     Ok(format!("{major}:{minor}"))
 }
 
-/// Tries all methods in `dir`, for `measured` idle and again busy, and chooses one. Leaves nothing
-/// behind.
+/// Tries all methods in `dir` on `engine`, for `measured` idle and again busy, and chooses one.
+/// Leaves nothing behind.
 ///
 /// # Errors
 /// If the engine does not work there.
-pub fn probe(dir: &Path, measured: Duration) -> Result<Choice, ProbeError> {
+pub fn probe(dir: &Path, engine: Engine, measured: Duration) -> Result<Choice, ProbeError> {
     let device = device_of(dir)?;
     let scratch = Scratch::in_dir(dir)?;
     let tried = scratch
-        .measure(measured)
+        .measure(engine, measured)
         .map_err(|source| ProbeError::Log {
             dir: dir.to_path_buf(),
             source,
@@ -224,10 +224,10 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    fn measure(&self, measured: Duration) -> Result<Vec<Tried>, LoneLogError> {
+    fn measure(&self, engine: Engine, measured: Duration) -> Result<Vec<Tried>, LoneLogError> {
         let mut tried = Vec::new();
         for method in FlushMethod::ALL {
-            tried.push(Tried::open(method, self.0.join(method.name()))?);
+            tried.push(Tried::open(engine, method, self.0.join(method.name()))?);
         }
         run(&mut tried, measured, |tried| &mut tried.idle)?;
         let busy = Busy::start();
@@ -253,7 +253,7 @@ struct Tried {
 }
 
 impl Tried {
-    fn open(method: FlushMethod, dir: PathBuf) -> Result<Self, LoneLogError> {
+    fn open(engine: Engine, method: FlushMethod, dir: PathBuf) -> Result<Self, LoneLogError> {
         let config = LogConfig {
             dir,
             topic_id: [1; 16],
@@ -262,7 +262,7 @@ impl Tried {
             index_interval_bytes: 4096,
             producers: ProducerLimits::default(),
         };
-        let mut log = LoneLog::open(config, Engine::Uring, method)?;
+        let mut log = LoneLog::open(config, engine, method)?;
         log.prepare()?;
         Ok(Self {
             method,

@@ -63,7 +63,9 @@ impl LogDriver {
         background: Background,
         metrics: Arc<LogMetrics>,
     ) -> Self {
-        register_buffers(&mut writer, ring);
+        if !method.needs_disk_threads() {
+            register_buffers(&mut writer, ring);
+        }
         Self {
             writer,
             executor: GroupExecutor::new(ops, method),
@@ -160,8 +162,8 @@ fn register_buffers(writer: &mut LogWriter<FileDisk>, ring: &mut Ring) {
     if let Err(error) = ring.register_buffers(&mut buffers) {
         tracing::warn!(
             %error,
-            "the kernel does not lock the buffers of the log in memory, which makes writes slower: \
-             the limit for locked memory (ulimit -l, LimitMEMLOCK=) is too low"
+            "the kernel does not lock the buffers of the log in memory, which makes large writes \
+             slower; mostly the limit for locked memory (ulimit -l, LimitMEMLOCK=) is too low"
         );
     }
 }

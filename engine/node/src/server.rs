@@ -494,8 +494,9 @@ impl Node {
                 };
                 let looped =
                     ClientLoop::new(ring, clock, listeners, limits, lane, stop, wait, metrics);
+                // Its listeners would take clients in and never serve them.
                 if let Err(error) = looped.run() {
-                    tracing::error!(%error, "a client loop's ring failed");
+                    panic!("a client loop's ring failed: {error}");
                 }
             })?;
             let waker = waker

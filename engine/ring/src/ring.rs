@@ -218,7 +218,8 @@ impl Ring {
     }
 
     /// Tells the kernel of the file that most disk operations will work on, in place of the last
-    /// one told of. That one stays open until then. Nothing else changes.
+    /// one told of. That one stays open until then. Nothing else changes, and while disk operations
+    /// are under way nothing at all.
     ///
     /// # Errors
     /// What the kernel says. The file works all the same.

@@ -157,7 +157,9 @@ impl Uring {
 
     /// See [`Ring::register_file`](crate::Ring::register_file).
     pub(crate) fn register_file(&mut self, file: &Arc<OwnedFd>) -> io::Result<()> {
-        self.registered.set_file(&self.uring.submitter(), file)
+        let idle = self.bounded_in_flight == 0;
+        self.registered
+            .set_file(&self.uring.submitter(), file, idle)
     }
 
     /// A handle by which any thread ends this ring's waits.

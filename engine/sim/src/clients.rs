@@ -199,8 +199,11 @@ impl World {
                 self.refuse(&produced, Told::NotLeader(leader.leader_id));
                 return Ok(());
             }
-            Err(ProduceError::NotReady | ProduceError::Sequence(_)) => {
-                self.stats.out_of_order += 1;
+            Err(error @ (ProduceError::NotReady | ProduceError::Sequence(_))) => {
+                match error {
+                    ProduceError::Sequence(_) => self.stats.out_of_order += 1,
+                    _ => self.stats.not_ready += 1,
+                }
                 self.refuse(&produced, Told::Again);
                 return Ok(());
             }

@@ -51,6 +51,10 @@ impl World {
                 Io::Job(job) => running.background.tasks.push_back(Task::Storage(job)),
             }
         }
+        // A loop may be too busy to copy ahead.
+        if self.rng.chance(700) {
+            running.writer.fill_next_group();
+        }
         self.start_background(node, running);
     }
 

@@ -33,6 +33,8 @@ pub struct Stats {
     pub duplicates: u64,
     /// Those whose predecessors were missing.
     pub out_of_order: u64,
+    /// Batches that came while the node did not know its producers yet.
+    pub not_ready: u64,
     /// Client batches of unknown fate.
     pub unknown: u64,
     /// Batches that readers were shown.
@@ -64,6 +66,7 @@ impl AddAssign for Stats {
         self.acknowledged += other.acknowledged;
         self.duplicates += other.duplicates;
         self.out_of_order += other.out_of_order;
+        self.not_ready += other.not_ready;
         self.unknown += other.unknown;
         self.shown += other.shown;
         self.truncations += other.truncations;
@@ -80,7 +83,7 @@ impl fmt::Display for Stats {
             f,
             "{} seeds, {} simulated s, {} events: {} leader changes, {} crashes, {} starts, \
              {} shutdowns, {} partitions, {} pauses, {} disk failures; {} batches acknowledged, \
-             {} duplicates, {} out of order, {} of unknown fate, {} shown to readers; \
+             {} duplicates, {} out of order, {} too early, {} of unknown fate, {} shown to readers; \
              {} truncations, {} rolls, {} disk reads, \
              {} images opened, {} conflicts",
             self.seeds,
@@ -96,6 +99,7 @@ impl fmt::Display for Stats {
             self.acknowledged,
             self.duplicates,
             self.out_of_order,
+            self.not_ready,
             self.unknown,
             self.shown,
             self.truncations,

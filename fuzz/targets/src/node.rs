@@ -457,6 +457,7 @@ impl Node {
                     Task::Read(id, plan) => self.replica.on_read(id, plan.run(&self.disk)),
                 }
             } else if let Some(io) = self.writer.poll() {
+                self.writer.fill_next_group();
                 if let Some(event) = self.run(io) {
                     self.replica.on_log_event(self.now, &event);
                 }

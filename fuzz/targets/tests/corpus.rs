@@ -47,3 +47,30 @@ fn every_input_that_found_a_fault_is_withstood() {
         replay(&name, *target, &fs::read(&path).expect("an input"));
     }
 }
+
+/// The binaries are a workspace of their own, which nothing else here looks at.
+#[test]
+fn every_target_has_its_binary_and_no_binary_is_left_over() {
+    let fuzz = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("a manifest");
+    let mut found: Vec<String> = fs::read_dir(fuzz.join("fuzz_targets"))
+        .expect("the binaries")
+        .map(|entry| entry.expect("an entry").path())
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    found.sort_unstable();
+    let mut names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    assert_eq!(found, names);
+    for name in names {
+        assert!(
+            manifest.contains(&format!("name = \"{name}\"")),
+            "no binary {name}"
+        );
+        let source = fs::read_to_string(fuzz.join(format!("fuzz_targets/{name}.rs"))).unwrap();
+        assert!(
+            source.contains(&format!("quorate_fuzz::{name}")),
+            "{source}"
+        );
+    }
+}

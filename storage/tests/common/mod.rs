@@ -139,6 +139,7 @@ impl<D: Disk> Driver<D> {
         while let Some(io) = self.writer.poll() {
             self.in_flight.push(io);
         }
+        self.writer.fill_next_group();
         let mains = self.in_flight.iter().filter(|io| !is_prepare(io)).count();
         assert!(
             mains <= 1 && self.in_flight.len() <= mains + 1,

@@ -91,6 +91,7 @@ impl Host {
                 Io::Job(job) => Task::Job(job),
             });
         }
+        self.writer.fill_next_group();
         assert!(self.tasks.len() < 16, "too much under way");
     }
 

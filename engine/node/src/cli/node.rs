@@ -7,6 +7,7 @@ use crate::config::{ServerConfig, uuid};
 use crate::dev::{self, DevOptions, VoterLogging};
 use crate::flush_probe::{self, Choice};
 use crate::format::{self, FormatError, FormatRequest, Formatted, Meta};
+use crate::io_engine;
 use crate::meta_properties;
 use crate::server;
 use quorate_storage::check_data_dir;
@@ -65,11 +66,14 @@ fn choose_flush_method(
             if flush_probe::read(dir).is_ok_and(|found| found.as_ref().is_some_and(is_known)) {
                 return Ok(());
             }
-            if let Err(error) = quorate_ring::probe() {
-                out.line(format_args!("flush methods are not tried out: {error}"))?;
-                return Ok(());
-            }
-            flush_probe::probe(dir, flush_probe::MEASURED)?
+            let engine = match io_engine::choose(config.io_engine) {
+                Ok(engine) => engine,
+                Err(error) => {
+                    out.line(format_args!("flush methods are not tried out: {error}"))?;
+                    return Ok(());
+                }
+            };
+            flush_probe::probe(dir, engine, flush_probe::MEASURED)?
         }
     };
     flush_probe::write(dir, &choice)?;

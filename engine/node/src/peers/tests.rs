@@ -105,6 +105,15 @@ fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// A port that refuses, and that nobody else can get meanwhile.
+fn bound() -> (OwnedFd, SocketAddr) {
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = getsockname(&socket).unwrap().try_into().unwrap();
+    (socket, address)
+}
+
 /// A listener that takes no connection any more, not even a request for one, and what fills it.
 fn deaf() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
@@ -154,8 +163,7 @@ fn a_late_look_up_does_not_reach_a_peer_that_is_elsewhere_by_now() {
 
 #[test]
 fn an_address_without_a_route_or_a_listener_is_followed_by_the_next() {
-    let (nobody, refused) = listen();
-    drop(nobody);
+    let (_nobody, refused) = bound();
     let (listener, address) = listen();
     // A link-local address without an interface leads nowhere, on any host and at once.
     let mut bench = Bench::new();

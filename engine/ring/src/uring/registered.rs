@@ -65,12 +65,16 @@ impl Registered {
         &mut self,
         submitter: &Submitter<'_>,
         file: &Arc<OwnedFd>,
+        idle: bool,
     ) -> io::Result<()> {
         if self.file.as_ref().is_some_and(|own| Arc::ptr_eq(own, file)) {
             return Ok(());
         }
-        // Whatever goes wrong, the old number must not stand for the new file.
+        // Nothing goes by the number any more; what still does must not meet another file.
         self.file = None;
+        if !idle {
+            return Ok(());
+        }
         if !self.has_table {
             submitter.register_files_sparse(1)?;
             self.has_table = true;

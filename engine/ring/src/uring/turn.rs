@@ -43,6 +43,9 @@ impl Uring {
     /// See [`Ring::submit`](crate::Ring::submit).
     pub(crate) fn submit(&mut self) {
         assert_eq!(self.open_chain, 0, "a chain waits for its last operation");
+        if let Some(offload) = &mut self.offload {
+            offload.turn(&mut self.ready);
+        }
         self.fill_submission_queue();
         if !self.uring.submission().is_empty() {
             // An error that lasts is the next turn's to tell.
