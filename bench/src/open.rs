@@ -2,8 +2,8 @@
 //! the same files.
 //!
 //! Each log is written by the engine itself and removed at the end. Opens, recoveries and bare
-//! reads take turns, and medians are reported. Where the caches of the file system can be dropped (as
-//! root), a clean open begins without them.
+//! reads take turns, and medians are reported. Where the caches of the file system can be dropped
+//! (as root), a clean open begins without them.
 
 use quorate::disk_io::FlushMethod;
 use quorate::lone_log::LoneLog;

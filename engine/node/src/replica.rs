@@ -123,8 +123,8 @@ pub enum CommittedRead {
     NotLeader,
 }
 
-/// What whoever asked for records is told when they cannot be read. Kafka's replicas ask again after
-/// any of these; a consumer's application may see an exception for the first.
+/// What whoever asked for records is told when they cannot be read. Kafka's replicas ask again
+/// after any of these; a consumer's application may see an exception for the first.
 fn told_of(error: &ReadError) -> ErrorCode {
     match error {
         ReadError::Corrupt { .. } => ErrorCode::CORRUPT_MESSAGE,

@@ -83,7 +83,8 @@ impl fmt::Display for Stats {
             f,
             "{} seeds, {} simulated s, {} events: {} leader changes, {} crashes, {} starts, \
              {} shutdowns, {} partitions, {} pauses, {} disk failures; {} batches acknowledged, \
-             {} duplicates, {} out of order, {} too early, {} of unknown fate, {} shown to readers; \
+             {} duplicates, {} out of order, {} too early, {} of unknown fate, \
+             {} shown to readers; \
              {} truncations, {} rolls, {} disk reads, \
              {} images opened, {} conflicts",
             self.seeds,
