@@ -12,9 +12,10 @@
 
 mod budget;
 mod pressure;
+mod starved;
 mod told;
 
-pub use budget::{AnswerBudget, AnswerRoom, ConnectionCount};
+pub use budget::{AnswerBudget, AnswerRoom, ConnectionCount, RequestBudget};
 
 use crate::metrics::SetMetrics;
 use quorate_net::{ApiRequest, ApiResponse, Connection, Limits, ListenerKind, Slot};
@@ -74,8 +75,9 @@ pub struct Origin {
 pub struct SetLimits {
     /// Connections at a time, counted together with other sets; further ones are closed at once.
     pub connections: Arc<ConnectionCount>,
-    /// Bytes of requests over all connections: those that arrive, and those that are not answered.
-    pub in_flight_bytes_max: usize,
+    /// Bytes of requests beyond the connections' shares, those that arrive and those that are not
+    /// answered; counted together with other sets.
+    pub requests: Arc<RequestBudget>,
     /// Bytes of answers, counted together with other sets.
     pub answers: Arc<AnswerBudget>,
     /// A connection that neither sends nor waits for this long is closed, and so is one that does
@@ -118,8 +120,10 @@ pub struct ConnectionSet {
     open: usize,
     /// Bytes of requests, of all connections.
     request_bytes: usize,
-    /// Connections that would be read from if there were memory for it.
-    starved: Vec<u32>,
+    /// Connections that would be read from if there were memory for it, the oldest first.
+    starved: VecDeque<u32>,
+    /// The one of them that may finish its frame although there is none.
+    favoured: Option<u32>,
     /// Closed connections with requests that are not answered.
     abandoned: Vec<ConnectionId>,
     /// Connections whose input may hold a whole request.
@@ -164,8 +168,11 @@ struct Open {
     active: Instant,
     /// When the kernel last took some of the answers.
     sent_at: Instant,
-    /// When the large frame that is arriving began.
-    frame_since: Option<Instant>,
+    /// When the receive under way, or the last one, began.
+    asked_at: Instant,
+    /// How long the large frame that is arriving has been waited for, in ns: the time in which
+    /// nobody read is not the sender's fault.
+    frame_ns: u64,
 }
 
 /// Bytes that a connection keeps in memory.
@@ -173,6 +180,13 @@ struct Open {
 struct Account {
     requests: usize,
     answers: usize,
+}
+
+impl Account {
+    /// What is beyond the share, and comes out of the common budget.
+    fn request_excess(self) -> usize {
+        self.requests.saturating_sub(SHARE_BYTES)
+    }
 }
 
 impl Open {
@@ -195,8 +209,14 @@ impl Open {
             received: now,
             active: now,
             sent_at: now,
-            frame_since: None,
+            asked_at: now,
+            frame_ns: 0,
         }
+    }
+
+    /// Whether it keeps more of what arrives than its share.
+    fn has_large_frame(&self) -> bool {
+        self.protocol.buffered() >= SHARE_BYTES
     }
 
     fn account(&self) -> Account {
@@ -226,7 +246,8 @@ impl ConnectionSet {
             free: Vec::new(),
             open: 0,
             request_bytes: 0,
-            starved: Vec::new(),
+            starved: VecDeque::new(),
+            favoured: None,
             abandoned: Vec::new(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -261,6 +282,8 @@ impl ConnectionSet {
         let accept = self.silent_listeners.iter().map(|(_, at)| *at).min();
         let sweep = (self.open > 0).then_some(self.next_sweep);
         let waits = !self.ready.is_empty() && self.limits.answers.is_exhausted();
+        // Another loop may make the room that these wait for.
+        let waits = waits || !self.starved.is_empty();
         let retry = waits.then(|| self.now.plus_ms(EXHAUSTED_RETRY_MS));
         [accept, sweep, retry].into_iter().flatten().min()
     }
@@ -340,6 +363,9 @@ impl ConnectionSet {
             Ok(count) if count > 0 && !open.closing => {
                 open.active = now;
                 open.received = now;
+                if open.has_large_frame() {
+                    open.frame_ns += now.0.saturating_sub(open.asked_at.0);
+                }
                 open.protocol.received(&buf);
                 if buf.len() == buf.capacity() && buf.capacity() < RECEIVE_BYTES_MAX {
                     buf = Vec::with_capacity(RECEIVE_BYTES_MAX);
@@ -448,11 +474,6 @@ impl ConnectionSet {
         std::mem::take(&mut self.abandoned)
     }
 
-    /// Whether a connection beyond its share must not be read from.
-    fn is_request_budget_used(&self) -> bool {
-        self.request_bytes >= self.limits.in_flight_bytes_max
-    }
-
     /// Brings the sums over all connections up to date with one of them, and has it looked after.
     fn settle(&mut self, index: u32) {
         let Some(open) = self.slots[index as usize].open.as_mut() else {
@@ -460,9 +481,12 @@ impl ConnectionSet {
         };
         let now = open.account();
         let before = std::mem::replace(&mut open.counted, now);
-        let is_large = open.protocol.buffered() >= SHARE_BYTES;
-        open.frame_since = is_large.then(|| open.frame_since.unwrap_or(open.active));
+        if !open.has_large_frame() {
+            open.frame_ns = 0;
+        }
         self.request_bytes = self.request_bytes - before.requests + now.requests;
+        let requests = &self.limits.requests;
+        requests.change(before.request_excess(), now.request_excess());
         if now.answers >= before.answers {
             self.limits.answers.add(now.answers - before.answers);
         } else {
@@ -558,7 +582,7 @@ impl ConnectionSet {
     /// Ends a turn: starts the sends and receives that are due. One pass over what changed.
     pub fn flush(&mut self, ring: &mut Ring) {
         self.feed_starved();
-        let is_short = self.is_request_budget_used();
+        let is_short = self.limits.requests.is_used();
         let is_tight = self.limits.answers.is_tight();
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
@@ -590,28 +614,18 @@ impl ConnectionSet {
             {
                 continue;
             }
-            if is_short && open.counted.requests >= SHARE_BYTES {
-                open.is_starved = true;
-                self.starved.push(index);
+            let may_read = !is_short
+                || open.counted.requests < SHARE_BYTES
+                || (self.favoured == Some(index) && open.requests_open == 0);
+            if !may_read {
+                self.starve(index);
             } else if let Some(buf) = open.spare.take() {
                 open.receiving = true;
+                open.asked_at = self.now;
                 ring.recv(&open.socket, buf, user | RECEIVE << OP_SHIFT);
             }
         }
         self.dirty = dirty;
-    }
-
-    /// Those that had to wait for memory are looked after again, once there is some.
-    fn feed_starved(&mut self) {
-        if self.is_request_budget_used() {
-            return;
-        }
-        for index in std::mem::take(&mut self.starved) {
-            if let Some(open) = self.slots[index as usize].open.as_mut() {
-                open.is_starved = false;
-                self.mark_dirty(index);
-            }
-        }
     }
 
     /// Frees a closing connection once nothing of it is in flight in the kernel.
@@ -621,9 +635,15 @@ impl ConnectionSet {
         if open.receiving || open.sending {
             return;
         }
-        self.request_bytes -= open.counted.requests;
-        self.limits.answers.sub(open.counted.answers);
+        let counted = open.counted;
+        if open.is_starved {
+            self.unstarve(index);
+        }
+        self.request_bytes -= counted.requests;
+        self.limits.requests.change(counted.request_excess(), 0);
+        self.limits.answers.sub(counted.answers);
         self.limits.connections.leave();
+        let entry = &mut self.slots[index as usize];
         entry.open = None;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);

@@ -9,7 +9,7 @@ use crate::client_loop::{ClientLane, ClientLoop, LANE_MAX, LaneOut};
 use crate::client_service::{ClientService, ProducerIds};
 use crate::clock::Clock;
 use crate::config::{Cores, Listener, ServerConfig, uuid};
-use crate::connections::{AnswerBudget, ConnectionCount, ConnectionSet, SetLimits};
+use crate::connections::{AnswerBudget, ConnectionCount, ConnectionSet, RequestBudget, SetLimits};
 use crate::descriptors::ConnectionShares;
 use crate::directory::Directory;
 use crate::disk_io::{DiskOps, FlushMethod};
@@ -339,7 +339,7 @@ impl Node {
         let log = placement.start_log(writer, clock, &mut ring, &background, log_metrics)?;
         let client_stop = Arc::new(AtomicBool::new(false));
         let shares = ConnectionShares::of_process(self.config.connections_max);
-        let limits = self.client_limits(shares);
+        let limits = self.limits(shares.clients, CLIENT_BUFFER_BYTES);
         let lanes = self.start_client_loops(&placement, clock, &ring, &client_stop, &limits)?;
         let clients = lanes.is_empty().then(|| {
             let listeners = self.client_listeners.clone();
@@ -388,20 +388,10 @@ impl Node {
         Ok(result?)
     }
 
-    /// For client listeners; client loops share the requests out among themselves.
-    fn client_limits(&self, shares: ConnectionShares) -> SetLimits {
-        let limits = self.limits(shares.clients, CLIENT_BUFFER_BYTES);
-        let share = limits.in_flight_bytes_max / self.config.client_loops.max(1);
-        SetLimits {
-            in_flight_bytes_max: share.max(self.config.frame_bytes_max),
-            ..limits
-        }
-    }
-
     fn limits(&self, connections_max: usize, kept_bytes_max: usize) -> SetLimits {
         SetLimits {
             connections: ConnectionCount::new(connections_max),
-            in_flight_bytes_max: self.config.in_flight_bytes_max,
+            requests: RequestBudget::new(self.config.in_flight_bytes_max),
             answers: AnswerBudget::new(self.config.answers_bytes_max),
             idle_ms: self.config.connection_idle_ms,
             connection: Limits {

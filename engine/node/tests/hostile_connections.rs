@@ -15,7 +15,8 @@ mod common;
 use common::lone::{Lone, Serving, format};
 use common::stranger::{Stranger, at_pace, descriptors, frame, processor_time, resident_bytes};
 use common::{
-    Background, MachineLock, PROBE_VALUE, Probe, RawClient, TOPIC, batch, pause, s, wait_for,
+    Background, MachineLock, PROBE_VALUE, Probe, RawClient, TOPIC, batch, pause, s, scrape,
+    wait_for,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
@@ -76,6 +77,14 @@ impl Besieged {
 
     fn peer_address(&self) -> String {
         format!("127.0.0.1:{}", self.lone.ports.base() + 100)
+    }
+
+    /// A sample of its metrics of connections, over all listeners.
+    fn connections(&self, name: &str) -> f64 {
+        let samples = scrape(&format!("127.0.0.1:{}", self.lone.ports.base() + 150));
+        let name = format!("quorate_connections_{name}");
+        let samples = samples.iter().filter(|(key, _)| key.starts_with(&name));
+        samples.map(|(_, value)| value).sum()
     }
 
     fn resident(&self) -> u64 {
@@ -331,6 +340,66 @@ fn consumers_that_do_not_read_are_bounded_and_closed_and_others_are_served() {
     let worst = worst.join();
     println!("the slowest append and read beside them took {worst:?}");
     assert!(worst < s(4), "a client that reads waited {worst:?}");
+}
+
+/// Produce 3 with acks=all.
+fn large_produce(bytes: usize) -> Vec<u8> {
+    let batch = batch(&vec![b'x'; bytes]);
+    let mut body = vec![0xff; 4];
+    body.extend_from_slice(&5_000_i32.to_be_bytes());
+    body.extend_from_slice(&[0, 0, 0, 1, 0, TOPIC.len() as u8]);
+    body.extend_from_slice(TOPIC.as_bytes());
+    body.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0]);
+    body.extend_from_slice(&(batch.len() as i32).to_be_bytes());
+    body.extend_from_slice(&batch);
+    frame(0, 3, &body)
+}
+
+/// Room for requests of a megabyte, and clients that have sent halves of requests: as much beyond
+/// their shares as fits in twice.
+fn half_requests(loops: usize) -> (Besieged, Vec<Stranger>, Vec<u8>) {
+    const HALVES: usize = 64;
+    let besieged = Besieged::start(&format!(
+        "quorate.frame.max.bytes=1048576\nquorate.in.flight.max.bytes=1048576\n\
+         quorate.client.loops={loops}\n"
+    ));
+    let request = large_produce(200_000);
+    let address = besieged.address();
+    let mut strangers: Vec<Stranger> = (0..HALVES).map(|_| Stranger::connect(&address)).collect();
+    for stranger in &mut strangers {
+        stranger.send(&request[..request.len() / 2]);
+    }
+    (besieged, strangers, request)
+}
+
+/// Memory for requests that is full of halves must not keep the other halves out.
+#[test]
+fn half_requests_that_use_up_all_memory_are_finished() {
+    for loops in [0, 2] {
+        let (_besieged, mut strangers, request) = half_requests(loops);
+        // All have been read from as far as they are.
+        pause(Duration::from_millis(300));
+        for stranger in &mut strangers {
+            stranger.send(&request[request.len() / 2..]);
+        }
+        let error_at = 4 + 4 + 2 + TOPIC.len() + 4 + 4;
+        for stranger in &mut strangers {
+            let answer = stranger.receive().expect("an answer");
+            assert_eq!(answer[error_at..error_at + 2], [0, 0]);
+        }
+    }
+}
+
+#[test]
+fn half_requests_that_use_up_all_memory_are_closed_for_others() {
+    let (besieged, strangers, _) = half_requests(0);
+    pause(Duration::from_millis(300));
+    let mut client = RawClient::connect(&besieged.address()).expect("a connection");
+    client.wait_for_answers(s(30)).expect("a socket");
+    let produced = client.produce(&batch(&[b'x'; 100_000]));
+    assert_eq!(produced.expect("an answer").error, 0);
+    assert!(besieged.connections("shed_total") > 0.0);
+    drop(strangers);
 }
 
 fn raise_own_limit() {

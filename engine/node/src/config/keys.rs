@@ -274,8 +274,9 @@ keys! {
         bytes(65536, 64 * 1024 * MIB),
         Value("67108864"),
         "Requests in memory, those that arrive and those that are not answered, above which \
-         senders wait; a connection may have 64 KiB in any case. Client loops share it out among \
-         themselves. Not below quorate.frame.max.bytes.";
+         senders wait; 64 KiB of each connection are not counted. All client loops together. While \
+         some wait, clients that do not go on with a large request for 5 s are closed. Not below \
+         quorate.frame.max.bytes.";
     ANSWERS_BYTES_MAX = "quorate.answers.max.bytes",
         bytes(MIB, 64 * 1024 * MIB),
         Value("134217728"),

@@ -1,5 +1,5 @@
-//! What the connections of all loops share: how many there are, and how much memory the answers
-//! take that their clients have not read.
+//! What the connections of all loops share: how many there are, and how much memory their requests
+//! take, and the answers that their clients have not read.
 //!
 //! Counters only; who waits and who is closed because of them is decided in `connections`.
 
@@ -34,6 +34,56 @@ impl ConnectionCount {
 
     pub(super) fn leave(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of requests that connections keep beyond their shares, over all loops.
+#[derive(Debug)]
+pub struct RequestBudget {
+    used: AtomicUsize,
+    /// Connections that are not read from until there is room.
+    waiting: AtomicUsize,
+    max: usize,
+}
+
+impl RequestBudget {
+    /// Nothing used yet, of `max` bytes.
+    #[must_use]
+    pub fn new(max: usize) -> Arc<Self> {
+        let (used, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { used, waiting, max })
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed) >= self.max
+    }
+
+    /// Bytes to be given back before it is not used up any more.
+    pub(super) fn over(&self) -> usize {
+        (self.used.load(Ordering::Relaxed) + 1).saturating_sub(self.max)
+    }
+
+    /// A connection kept `before` bytes beyond its share, and keeps `now`.
+    pub(super) fn change(&self, before: usize, now: usize) {
+        if now >= before {
+            self.used.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            let used = self.used.fetch_sub(before - now, Ordering::Relaxed);
+            assert!(used >= before - now, "{used} bytes used, {before} of one");
+        }
+    }
+
+    pub(super) fn begin_waiting(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether anybody waits, on any loop.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Nothing is closed silently: each is counted, and a closing under pressure is a warning.
 
-use super::{ConnectionSet, Open, SHARE_BYTES};
+use super::{ConnectionSet, Open};
 use quorate_raft::Instant;
 
 /// When memory is short: how long answers may lie unread, and a large frame may not go on.
@@ -35,20 +35,43 @@ impl ConnectionSet {
                 "left their answers unread while memory for answers is used up",
             );
         }
-        if !self.starved.is_empty() && self.is_request_budget_used() {
+        if self.limits.requests.is_awaited() && self.limits.requests.is_used() {
             let is_stalled = |open: &Open| {
-                let late = now.ms_since(open.active) > STALLED_MS
-                    || open
-                        .frame_since
-                        .is_some_and(|at| now.ms_since(at) > FRAME_MS);
-                !open.is_starved && open.protocol.buffered() >= SHARE_BYTES && late
+                let asked_at = open.asked_at;
+                let late = now.ms_since(open.active.max(asked_at)) > STALLED_MS
+                    || now.ms_since(asked_at) + open.frame_ns / 1_000_000 > FRAME_MS;
+                // Who is not read from, because of others or of its own requests, can do nothing.
+                open.receiving && open.has_large_frame() && late
             };
-            let closed = self.close_where(is_stalled);
+            let favoured = self.favoured.and_then(|index| self.open_at(index));
+            let is_blocked = favoured.is_some_and(is_stalled);
+            let mut closed = self.close_where(is_stalled);
+            if is_blocked {
+                closed += self.close_starved(self.limits.requests.over());
+            }
             self.shed(
                 closed,
                 "left a request unfinished while memory for requests is used up",
             );
         }
+    }
+
+    /// The one that may go on does not: those that wait with it are halves of requests as well, so
+    /// the oldest of them give up their memory, `bytes` of it, lest each is waited for in turn.
+    fn close_starved(&mut self, mut bytes: usize) -> u64 {
+        let mut due = Vec::new();
+        for index in &self.starved {
+            let Some(open) = self.open_at(*index).filter(|open| open.requests_open == 0) else {
+                continue;
+            };
+            if bytes == 0 {
+                break;
+            }
+            bytes = bytes.saturating_sub(open.counted.request_excess());
+            due.push(*index);
+        }
+        due.iter().for_each(|index| self.close(*index));
+        due.len() as u64
     }
 
     fn shed(&mut self, closed: u64, why: &str) {
