@@ -26,6 +26,8 @@ pub struct SegmentIndex {
     segments: Vec<IndexedSegment>,
     /// Where each epoch begins, ascending. What a read finds must have them.
     epochs: Vec<EpochStart>,
+    /// End positions of all segments together.
+    bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +69,10 @@ impl IndexedSegment {
     }
 }
 
+fn bytes_of(segments: &[IndexedSegment]) -> u64 {
+    segments.iter().map(|segment| segment.end_position).sum()
+}
+
 impl SegmentIndex {
     pub(crate) fn new(
         dir: PathBuf,
@@ -80,6 +86,7 @@ impl SegmentIndex {
             generation: Generation(0),
             log_start,
             flushed_end,
+            bytes: bytes_of(&segments),
             segments,
             epochs,
         }
@@ -112,6 +119,7 @@ impl SegmentIndex {
             keep_newest_entries(&mut self.segments, ENTRIES_MAX);
         }
         if let Some(segment) = self.segments.last_mut() {
+            self.bytes += located.end_position - segment.end_position;
             segment.add(located.base_offset, located.position, located.end_position);
         }
         let last_epoch = self.epochs.last().map(|last| last.epoch);
@@ -126,11 +134,19 @@ impl SegmentIndex {
 
     fn on_truncated(&mut self, end: Offset) {
         self.segments.retain(|segment| segment.base < end);
+        self.bytes = bytes_of(&self.segments);
         if let Some(segment) = self.segments.last_mut() {
             segment.entries.retain(|(offset, _)| *offset < end);
         }
         self.epochs.retain(|entry| entry.start_offset < end);
         self.flushed_end = end;
+    }
+
+    /// Bytes of all batches below the flushed end. After a truncation the segment that was cut may
+    /// count with what it had before.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// First offset of the log.

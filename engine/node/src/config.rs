@@ -77,6 +77,8 @@ pub struct ServerConfig {
     pub flush_method: Option<FlushMethod>,
     /// `log.unflushed.max.bytes`; never below `group_bytes_max`.
     pub unflushed_bytes_max: usize,
+    /// `log.max.bytes`, if there is a bound.
+    pub log_bytes_max: Option<u64>,
     /// `log.tail.bytes`; never below `unflushed_bytes_max`.
     pub tail_bytes: usize,
     /// `produce.decompressed.max.bytes`
@@ -299,6 +301,7 @@ impl ServerConfig {
             group_bytes_max: values.set_int(&keys::GROUP_BYTES_MAX)?,
             flush_method: values.one_of(&keys::FLUSH_METHOD, FLUSH_METHODS)?,
             unflushed_bytes_max: values.set_int(&keys::UNFLUSHED_BYTES_MAX)?,
+            log_bytes_max: u64::try_from(values.set_int::<i64>(&keys::LOG_BYTES_MAX)?).ok(),
             tail_bytes: values.set_int(&keys::TAIL_BYTES)?,
             decompressed_bytes_max: values.set_int(&keys::DECOMPRESSED_BYTES_MAX)?,
             producers: ProducerLimits {

@@ -5,6 +5,7 @@
 //! same effects on a simulated disk and network. It reads no clock and touches no file.
 
 mod producers;
+mod quota;
 
 use crate::clock::Now;
 use crate::tail::Tail;
@@ -18,6 +19,7 @@ use quorate_raft::{
 };
 use quorate_storage::format::{LeaderChange, batches, leader_change_batch};
 use quorate_storage::{LogEvent, ProducerStates, ReadError, ReadPlan, SegmentIndex, StampedBatch};
+pub use quota::{LogSize, QuotaLevel};
 use std::collections::HashMap;
 
 /// Names a read of the disk that is under way.
@@ -154,6 +156,7 @@ pub struct Replica {
     fetched: Vec<(BatchMeta, Bytes)>,
     metas: Vec<BatchMeta>,
     producers: Producers,
+    log_bytes_max: Option<u64>,
 }
 
 impl Replica {
@@ -180,6 +183,7 @@ impl Replica {
             fetched: Vec::new(),
             metas: Vec::new(),
             producers: Producers::new(producers, now),
+            log_bytes_max: None,
         };
         replica.carry_out(now);
         replica

@@ -317,7 +317,7 @@ impl Node {
             now.instant,
             &mut outputs,
         );
-        let replica = Replica::new(
+        let mut replica = Replica::new(
             raft,
             outputs,
             opened.log.index,
@@ -325,6 +325,7 @@ impl Node {
             self.config.tail_bytes,
             now,
         );
+        replica.set_log_bytes_max(self.config.log_bytes_max);
 
         let identity = Arc::new(self.identity());
         let directory = Directory::new(

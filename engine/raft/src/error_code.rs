@@ -55,6 +55,8 @@ error_codes! {
     INVALID_REQUEST = 42,
     /// The batch's magic is not 2.
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43,
+    /// The operator's bound does not allow it.
+    POLICY_VIOLATION = 44,
     /// A producer's batch does not follow its last one.
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45,
     /// A producer's batch is in the log already, further back than its place is known.

@@ -199,6 +199,7 @@ impl World {
                 self.refuse(&produced, Told::NotLeader(leader.leader_id));
                 return Ok(());
             }
+            Err(ProduceError::QuotaUsedUp { .. }) => unreachable!("no quota was set"),
             Err(error @ (ProduceError::NotReady | ProduceError::Sequence(_))) => {
                 match error {
                     ProduceError::Sequence(_) => self.stats.out_of_order += 1,

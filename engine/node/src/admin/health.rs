@@ -4,6 +4,7 @@
 //! that waits for its peers is live and not ready; restarting it would help nobody.
 
 use super::inquiry::{NodeStatus, Silence};
+use crate::replica::{LogSize, QuotaLevel};
 use quorate_raft::{Instant, Role};
 use serde::Serialize;
 
@@ -75,7 +76,21 @@ pub(super) fn readiness(now: Instant, status: Result<&NodeStatus, Silence>) -> V
         Role::Follower => checks.extend([leader_heard(status), caught_up(status)]),
         _ => {}
     }
+    checks.extend(log_size(status.log_size));
     checks
+}
+
+/// Always good: the quorum works, and what is there can be read.
+fn log_size(size: LogSize) -> Option<Check> {
+    let max = size.max?;
+    let (bytes, percent) = (size.bytes, size.percent());
+    let used = format!("{bytes} of {max} bytes (log.max.bytes), {percent} %");
+    let says = match size.level() {
+        QuotaLevel::Ample => used,
+        QuotaLevel::Alarm => format!("ALARM: {used}"),
+        QuotaLevel::UsedUp => format!("READ-ONLY: {used}; what clients append is refused"),
+    };
+    Some(Check::new("log-size", true, says))
 }
 
 fn leader_known(status: &NodeStatus) -> Check {
@@ -162,6 +177,10 @@ pub(super) mod tests {
             high_watermark: None,
             log_start: Offset(0),
             log_end: Offset(50),
+            log_size: LogSize {
+                bytes: 0,
+                max: None,
+            },
             last_epoch: Epoch(6),
             flushed: Offset(50),
             leader_high_watermark: None,
@@ -219,6 +238,28 @@ pub(super) mod tests {
         assert_eq!(
             line,
             "[-]caught-up: 40 committed records behind; had all of them 10001 ms ago\n"
+        );
+    }
+
+    #[test]
+    fn the_size_of_the_log_is_told_and_makes_nobody_useless() {
+        let mut leader = status(Role::Leader, Some(1));
+        leader.high_watermark = Some(Offset(50));
+        let said = |bytes, leader: &mut NodeStatus| {
+            let max = Some(1000);
+            leader.log_size = LogSize { bytes, max };
+            let checks = readiness(leader.at, Ok(leader));
+            assert!(checks.iter().all(|check| check.ok));
+            checks.last().unwrap().says.clone()
+        };
+        let plain = "10 of 1000 bytes (log.max.bytes), 1 %";
+        assert_eq!(said(10, &mut leader), plain);
+        assert!(said(950, &mut leader).starts_with("ALARM: 950 of 1000"));
+        assert!(said(1000, &mut leader).starts_with("READ-ONLY: 1000 of 1000"));
+        leader.log_size.max = None;
+        assert_eq!(
+            readiness(leader.at, Ok(&leader)).last().unwrap().name,
+            "high-watermark"
         );
     }
 

@@ -4,6 +4,7 @@
 //! never waits for who asked: an answer that nobody takes is dropped. That the loop answers at all
 //! is how the outside knows that it turns.
 
+use crate::replica::LogSize;
 use quorate_raft::{Epoch, Instant, LeaderInfo, NodeId, Offset, QuorumDescription, Role, VoterSet};
 use quorate_ring::Waker;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +35,8 @@ pub struct NodeStatus {
     pub log_start: Offset,
     /// End of the log (exclusive).
     pub log_end: Offset,
+    /// Its size and how large it may be.
+    pub log_size: LogSize,
     /// Epoch of the last record.
     pub last_epoch: Epoch,
     /// What is flushed of it (exclusive).

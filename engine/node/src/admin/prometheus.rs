@@ -10,6 +10,7 @@ use super::inquiry::{NodeStatus, Silence};
 use super::process::{LogFiles, Process};
 use super::{Facts, Shared};
 use crate::metrics::{CommitStages, LogMetrics, Metrics, ROLES, RaftMetrics, SetMetrics};
+use crate::replica::{LogSize, QuotaLevel};
 use quorate_raft::{Instant, ReplicaDescription, Role};
 use std::sync::atomic::Ordering;
 
@@ -309,10 +310,22 @@ fn write_state(page: &mut Exposition, status: &NodeStatus) {
     ] {
         page.one(name, Kind::Gauge, help, value);
     }
+    write_log_size(page, status.log_size);
     if let Some(offset) = status.leader_high_watermark {
         let help = "The leader's high watermark, as it last told this follower.";
         page.one("quorate_leader_high_watermark", Kind::Gauge, help, offset);
     }
+}
+
+fn write_log_size(page: &mut Exposition, size: LogSize) {
+    let help = "Bytes of all batches in the log.";
+    page.one("quorate_log_batch_bytes", Kind::Gauge, help, size.bytes);
+    let help = "How much of log.max.bytes is used, in percent; 0 without a bound.";
+    let percent = size.percent();
+    page.one("quorate_log_quota_percent", Kind::Gauge, help, percent);
+    let help = "Whether clients' appends are refused for the size of the log.";
+    let is_used_up = u8::from(size.level() == QuotaLevel::UsedUp);
+    page.one("quorate_log_read_only", Kind::Gauge, help, is_used_up);
 }
 
 /// A leader has voted for itself.

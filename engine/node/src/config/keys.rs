@@ -233,6 +233,10 @@ keys! {
     UNFLUSHED_BYTES_MAX = "log.unflushed.max.bytes", bytes(MIB, 1024 * MIB), Value("16777216"),
         "Appends waiting for their flush above which a leader takes no more for now. Not below \
          log.group.max.bytes.";
+    LOG_BYTES_MAX = "log.max.bytes", bytes(-1, i64::MAX), Value("-1"),
+        "Size of the log from which on its leader refuses what clients append (POLICY_VIOLATION); \
+         from 90 % of it on there is an alarm. What leaders themselves write, and replication, go \
+         on whatever the size. -1: no bound.";
     TAIL_BYTES = "log.tail.bytes", bytes(MIB, 16 * 1024 * MIB), Value("33554432"),
         "Newest part of the log kept in memory for followers and consumers that keep up. Not \
          below log.unflushed.max.bytes.";

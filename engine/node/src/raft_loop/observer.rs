@@ -9,7 +9,7 @@ use crate::connections::Origin;
 use crate::log_loop::LogDone;
 use crate::logging::Throttle;
 use crate::metrics::{CommitTrace, Metrics, refusal_of};
-use crate::replica::Replica;
+use crate::replica::{LogSize, QuotaLevel, Replica};
 use quorate_net::{ApiRequest, ApiResponse};
 use quorate_raft::{ErrorCode, Instant, NodeId, Offset, Role};
 use quorate_storage::{LogEvent, ReadError, StampedBatch};
@@ -34,6 +34,7 @@ pub struct Observer {
     changed: Change,
     caught_up_at: Option<Instant>,
     conflict_lines: Throttle,
+    quota_level: QuotaLevel,
     read_fault_lines: Throttle,
 }
 
@@ -66,6 +67,7 @@ impl Observer {
             },
             caught_up_at: None,
             conflict_lines: CONFLICT_LINES,
+            quota_level: QuotaLevel::Ample,
             read_fault_lines: READ_FAULT_LINES,
         }
     }
@@ -193,6 +195,24 @@ impl Observer {
         raft.log_end.set(core.log_end_offset().0);
         raft.unflushed_bytes.set_size(replica.unflushed_bytes());
         raft.idle_since.set(worked.0.max(1));
+        self.watch_log_size(replica.log_size());
+    }
+
+    /// Says once that the log comes near its quota, and once that it is there.
+    fn watch_log_size(&mut self, size: LogSize) {
+        let level = size.level();
+        if level > self.quota_level {
+            let words = match level {
+                QuotaLevel::UsedUp => {
+                    "the log is as large as log.max.bytes allows: while this \
+                    node leads, what clients append is refused"
+                }
+                _ => "the log comes near log.max.bytes",
+            };
+            let (bytes, percent) = (size.bytes, size.percent());
+            tracing::warn!(bytes, max_bytes = size.max, percent, "{words}");
+        }
+        self.quota_level = level;
     }
 
     fn count_appends(&mut self, now: Instant) {
@@ -246,6 +266,7 @@ impl Observer {
             high_watermark: raft.high_watermark(),
             log_start: raft.log_start_offset(),
             log_end: raft.log_end_offset(),
+            log_size: replica.log_size(),
             last_epoch: raft.last_epoch(),
             flushed: raft.flushed_offset(),
             leader_high_watermark: following.and_then(|leader| leader.leader_high_watermark),

@@ -55,6 +55,12 @@ pub enum ProduceError {
     /// The states of idempotent producers are being made anew.
     #[error("this node is still reading what producers wrote; send it again")]
     NotReady,
+    /// The log has the size that it may have.
+    #[error("the log may not be larger than {max} bytes (log.max.bytes)")]
+    QuotaUsedUp {
+        /// Bytes.
+        max: u64,
+    },
     /// The batch does not follow its producer's last one.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
@@ -69,6 +75,8 @@ impl ProduceError {
             // Any error that clients answer by sending again, in order and without looking for
             // another leader.
             Self::NotReady => ErrorCode::NOT_ENOUGH_REPLICAS,
+            // Clients tell their users, and do not send again.
+            Self::QuotaUsedUp { .. } => ErrorCode::POLICY_VIOLATION,
             Self::Sequence(error) => error.error_code(),
         }
     }
@@ -154,8 +162,8 @@ impl Replica {
     /// Appends a producer's batch, already checked whole to be `info`, unless it is there already.
     ///
     /// # Errors
-    /// If this replica does not lead, the batch does not follow its producer's last one, or what is
-    /// known of producers is being read.
+    /// If this replica does not lead, the log is as large as it may be, the batch does not follow
+    /// its producer's last one, or what is known of producers is being read.
     pub fn produce(
         &mut self,
         now: Now,
@@ -167,6 +175,9 @@ impl Replica {
         }
         if let Some(found) = self.find_produced(now, info)? {
             return Ok(found);
+        }
+        if let Some(max) = self.used_up_quota() {
+            return Err(ProduceError::QuotaUsedUp { max });
         }
         let appended = self
             .raft
