@@ -14,6 +14,7 @@ use quorate_storage::{
     FileDisk, Io, JobDone, LogEvent, LogWriter, ProducerSnapshot, StampedBatch, StorageError,
     WriterStats,
 };
+use rustix::process::{Resource, getrlimit};
 use std::sync::Arc;
 
 /// What the raft loop tells the log writer.
@@ -157,7 +158,15 @@ impl LogDriver {
 /// Copying as much takes about as long as a system call.
 const LONG_COPY_BYTES: usize = 32 * 1024;
 
+/// Locked memory that a user must be allowed for buffers to be registered. Rings count against the
+/// same limit, of all nodes of the user together, and no node starts without those.
+const LOCKED_BYTES_ENOUGH: u64 = 64 << 20;
+
 fn register_buffers(writer: &mut LogWriter<FileDisk>, ring: &mut Ring) {
+    let limit = getrlimit(Resource::Memlock).current;
+    if limit.is_some_and(|limit| limit < LOCKED_BYTES_ENOUGH) {
+        return;
+    }
     let mut buffers: Vec<&mut AlignedBuf> = writer.group_buffers().collect();
     if let Err(error) = ring.register_buffers(&mut buffers) {
         tracing::warn!(
